@@ -112,6 +112,7 @@ func TestRunFails(t *testing.T) {
 		"response size":         {"--max-response-bytes=0", "--max-response-bytes is 0: must be at least 1"},
 		"in-flight size":        {"--max-inflight-bytes=1", "--max-inflight-bytes is 1: must be at least 292421632 for --max-request-bytes=33554432 and --response-reserve-bytes=65536"},
 		"parses":                {"--max-parses=1", "--max-parses is 1: must be at least 2"},
+		"reads":                 {"--max-reads=1", "--max-reads is 1: must be at least 2"},
 		"namespace":             {"--namespace=A", `--namespace: invalid namespace "A"`},
 		"invalid address":       {"--listen-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
 		"metrics address":       {"--metrics-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},

@@ -25,6 +25,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/internal/requestid"
 	"github.com/catena-dev/catena/store"
@@ -43,6 +44,8 @@ type call struct {
 	// requests, streams and memory are the call's holdings of the limits that tenants share. They are nil until it is
 	// admitted.
 	requests, streams, memory *share
+	// reads are those of the gateway.
+	reads *fair.Budget
 	// upstreamKey is the gateway's own key that was sent to the engine, or empty. The file may have a newer one.
 	upstreamKey string
 	// engineCalled is set once the engine may have started a response.
@@ -62,7 +65,7 @@ func (g *Gateway) handle(next handler) http.Handler {
 		start := g.now()
 		ctx, cancel := context.WithTimeoutCause(r.Context(), g.options.RequestTimeout, errTimeout)
 		defer cancel()
-		c := &call{requestID: requestID(r)}
+		c := &call{requestID: requestID(r), reads: g.reads}
 		ctx = store.WithRequestID(ctx, c.requestID)
 		ctx = metered.WithTurns(ctx, func(ctx context.Context, bytes int, work func() error) error {
 			_, err := inTurn(ctx, g, c, bytes, func() (struct{}, error) { return struct{}{}, work() })

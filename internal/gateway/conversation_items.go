@@ -282,13 +282,14 @@ func (g *Gateway) deleteItem(w http.ResponseWriter, r *http.Request, c *call) er
 	if err != nil {
 		return err
 	}
-	conversation, err := readConversationObject(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
+	conversation, err := read(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
 		return c.store.Conversations().HideItem(ctx, id, name.responseID, name.number)
-	})
+	}, func(*store.Conversation) int64 { return 0 })
 	if err != nil {
 		return conversationFailed(id, err)
 	}
-	return writeConversation(w, c, conversation)
+	writeConversation(w, conversation)
+	return nil
 }
 
 // findItem returns the name of an item of a conversation. It returns an error unless the conversation has the item.

@@ -148,7 +148,7 @@ func (g *Gateway) conversationOptions() store.ResolveOptions {
 
 // load returns the history of a conversation that has a name, and holds its memory. It returns the store's error unchanged.
 func (g *Gateway) load(ctx context.Context, c *call, conversation string, options store.ResolveOptions) (*store.History, error) {
-	return read(ctx, c, func(ctx context.Context) (*store.History, error) {
+	return readOne(ctx, c, func(ctx context.Context) (*store.History, error) {
 		return c.store.Conversations().Load(ctx, conversation, options)
 	}, historyBytes)
 }

@@ -65,7 +65,8 @@ func (g *Gateway) createConversation(w http.ResponseWriter, r *http.Request, c *
 	if err != nil {
 		return err
 	}
-	return writeConversation(w, c, conversation)
+	writeConversation(w, conversation)
+	return nil
 }
 
 // parseFirst returns the items with which a new conversation begins as the input of a request.
@@ -90,9 +91,11 @@ func (g *Gateway) findConversation(ctx context.Context, c *call, created *store.
 		return nil, nil
 	case err != nil:
 		return nil, conversationFailed(created.ConversationID, err)
-	case !g.sameMetadata(ctx, c, created, conversation):
-		return nil, keyReused()
-	case first.request == nil:
+	}
+	if err := g.checkMetadata(ctx, c, created, conversation); err != nil {
+		return nil, err
+	}
+	if first.request == nil {
 		return conversation, nil
 	}
 	if stored, err := g.isStored(ctx, c, first); !stored {
@@ -108,9 +111,7 @@ func (g *Gateway) saveConversation(ctx context.Context, c *call, created *store.
 			return nil, err
 		}
 	}
-	conversation, err := readConversationObject(ctx, c, func(ctx context.Context) (*store.Conversation, error) {
-		return c.store.Conversations().Create(ctx, created)
-	})
+	conversation, err := c.store.Conversations().Create(ctx, created)
 	switch {
 	case err == nil:
 		return conversation, nil
@@ -204,7 +205,11 @@ func (g *Gateway) retrieveConversation(w http.ResponseWriter, r *http.Request, c
 	if err != nil {
 		return conversationFailed(r.PathValue("id"), err)
 	}
-	return writeConversation(w, c, conversation)
+	if err := c.hold(2 * int64(len(conversation.Metadata))); err != nil { // the answer, and the copy that is written
+		return err
+	}
+	writeConversation(w, conversation)
+	return nil
 }
 
 // updateConversation replaces the metadata of a conversation.
@@ -223,13 +228,12 @@ func (g *Gateway) updateConversation(w http.ResponseWriter, r *http.Request, c *
 	if metadata == nil {
 		metadata = json.RawMessage("null")
 	}
-	conversation, err := readConversationObject(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
-		return c.store.Conversations().Patch(ctx, r.PathValue("id"), store.ConversationPatch{Metadata: metadata})
-	})
+	conversation, err := c.store.Conversations().Patch(r.Context(), r.PathValue("id"), store.ConversationPatch{Metadata: metadata})
 	if err != nil {
 		return conversationFailed(r.PathValue("id"), err)
 	}
-	return writeConversation(w, c, conversation)
+	writeConversation(w, conversation)
+	return nil
 }
 
 func missingParameter(name string) *apiError {
@@ -251,36 +255,30 @@ func (g *Gateway) deleteConversation(w http.ResponseWriter, r *http.Request, c *
 
 // getConversation reads a conversation. Other programs can store much more than OpenAI's clients in one.
 func getConversation(ctx context.Context, c *call, id string) (*store.Conversation, error) {
-	return readConversationObject(ctx, c, func(ctx context.Context) (*store.Conversation, error) { return c.store.Conversations().Get(ctx, id) })
+	return readOne(ctx, c, func(ctx context.Context) (*store.Conversation, error) { return c.store.Conversations().Get(ctx, id) }, conversationBytes)
 }
 
-// readConversationObject is read for a conversation.
-func readConversationObject(
-	ctx context.Context, c *call, object func(context.Context) (*store.Conversation, error),
-) (*store.Conversation, error) {
-	return read(ctx, c, object, func(conversation *store.Conversation) int64 {
-		return int64(len(conversation.Metadata)+len(conversation.SystemPrompt)) + hiddenItemBytes*int64(len(conversation.HiddenItems))
-	})
+// conversationBytes returns the memory of a conversation.
+func conversationBytes(c *store.Conversation) int64 {
+	return int64(len(c.Metadata)+len(c.SystemPrompt)) + hiddenItemBytes*int64(len(c.HiddenItems))
 }
 
 // hiddenItemBytes is more than the memory of a hidden item usually is.
 const hiddenItemBytes = 128
 
 // writeConversation responds with a conversation as OpenAI describes it.
-func writeConversation(w http.ResponseWriter, c *call, conversation *store.Conversation) error {
-	metadata := metadataOf(conversation)
-	if err := c.hold(2 * int64(len(metadata))); err != nil { // the answer, and the copy that is written
-		return err
-	}
+func writeConversation(w http.ResponseWriter, conversation *store.Conversation) {
 	writeJSON(w, http.StatusOK, fmt.Sprintf(`{"id":%s,"object":"conversation","created_at":%d,"metadata":%s}`,
-		quote(conversation.ConversationID), conversation.CreatedAt.Unix(), metadata))
-	return nil
+		quote(conversation.ConversationID), conversation.CreatedAt.Unix(), metadataOf(conversation)))
 }
 
-// sameMetadata reports whether two conversations have the same metadata.
-func (g *Gateway) sameMetadata(ctx context.Context, c *call, a, b *store.Conversation) bool {
+// checkMetadata returns an error unless two conversations have the same metadata.
+func (g *Gateway) checkMetadata(ctx context.Context, c *call, a, b *store.Conversation) error {
 	same, err := inTurn(ctx, g, c, len(b.Metadata), func() (bool, error) { return jsonvalue.Equal(metadataOf(a), metadataOf(b)), nil })
-	return same && err == nil
+	if err == nil && !same {
+		err = keyReused()
+	}
+	return err
 }
 
 // metadataOf returns the metadata of a conversation, which is an empty object if it has none.

@@ -48,7 +48,7 @@ type Gateway struct {
 	log         *slog.Logger
 	// The limits that tenants share.
 	requests, streams, memory, sockets *sharedLimit
-	parses                             *fair.Budget
+	parses, reads                      *fair.Budget
 	quotas                             *quotas
 	asked                              map[string]*served // by path
 	stopping                           atomic.Bool
@@ -72,6 +72,7 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		memory:   newSharedLimit(options.MaxInFlightBytes, "--max-inflight-bytes", "memory"),
 		sockets:  newSharedLimit(options.MaxWebSockets, "--max-websockets", "WebSocket connections"),
 		parses:   fair.NewBudget(options.MaxParses),
+		reads:    fair.NewBudget(options.MaxReads),
 		quotas:   newQuotas(),
 		draining: make(chan struct{}),
 		now:      time.Now,

@@ -51,10 +51,12 @@ type knownItems struct {
 	repeats string
 	reads   int
 	held    int64
+	// ids are those of the stored items that have been looked up: see idOf.
+	ids map[itemName]string
 }
 
 func newKnownItems(g *Gateway, c *call, repeats string) *knownItems {
-	return &knownItems{g: g, c: c, repeats: repeats, turns: map[string][]json.RawMessage{}, partial: map[string]bool{}, copies: map[itemName]string{}}
+	return &knownItems{g: g, c: c, repeats: repeats, turns: map[string][]json.RawMessage{}, partial: map[string]bool{}, copies: map[itemName]string{}, ids: map[itemName]string{}}
 }
 
 // add adds the turns of a history, which must remain in memory. That of a conversation with a name may lack items, which are hidden.
@@ -191,41 +193,59 @@ func (k *knownItems) readTurn(ctx context.Context, responseID string) error {
 	return k.addTurn(responseID, items)
 }
 
+// idOf returns the ID of a stored item, as raw JSON, or "" if it has none, or is not known. Many items can name one that is large.
+func (k *knownItems) idOf(name itemName, stored string) string {
+	if stored == "" {
+		return ""
+	}
+	id, known := k.ids[name]
+	if !known {
+		id = gjson.Get(stored, "id").Raw
+		k.ids[name] = id
+	}
+	return id
+}
+
 // look reads what is stored of an item and of the one that it approves. A reference becomes the item that it names.
-func (k *knownItems) look(ctx context.Context, item *inputItem) (err error) {
+func (k *knownItems) look(ctx context.Context, item *inputItem) error {
 	if item.named {
-		item.stored, err = k.find(ctx, item.name)
+		stored, err := k.find(ctx, item.name)
 		switch {
 		case err != nil:
 			return err
-		case item.stored == "" && item.reference && k.reads > maxReads:
+		case stored == "" && item.reference && k.reads > maxReads:
 			return invalidRequest("input", "too_many_references", "The input refers to items of more than %d responses outside the conversation.", maxReads)
-		case item.stored == "" && item.reference:
+		case stored == "" && item.reference:
 			return itemNotFound(item.raw)
 		case item.reference:
-			item.raw = item.stored
+			item.raw = stored
 		}
+		item.isStored, item.storedID = stored != "", k.idOf(item.name, stored)
 	}
 	if item.approval {
-		item.approved, err = k.find(ctx, item.request)
+		request, err := k.find(ctx, item.request)
+		if err != nil {
+			return err
+		}
+		item.approvedID = k.idOf(item.request, request)
 	}
-	return err
+	return ctx.Err()
 }
 
-// shrinkBytes is more than an item gets shorter when it is replaced.
+// shrinkBytes is more than items usually get shorter when they are replaced.
 const shrinkBytes = 4 << 10
 
 // growth returns more than an item that has been looked up gets longer when it is replaced.
 func (i *inputItem) growth() (bytes int64) {
 	const mark = 64
-	if i.stored != "" {
+	if i.isStored {
 		bytes += int64(len(i.name.responseID)) + mark
 		if !i.reference {
-			bytes += int64(len(gjson.Get(i.stored, "id").Raw))
+			bytes += int64(len(i.storedID))
 		}
 	}
-	if i.approved != "" {
-		bytes += int64(len(i.request.responseID)+len(gjson.Get(i.approved, "id").Raw)) + mark
+	if i.approvedID != "" {
+		bytes += int64(len(i.request.responseID)+len(i.approvedID)) + mark
 	}
 	return bytes
 }
@@ -233,28 +253,28 @@ func (i *inputItem) growth() (bytes int64) {
 // replaced returns an item that has been looked up with the engine's IDs instead of the gateway's. One that is not stored remains as it is.
 func (i *inputItem) replaced() string {
 	raw := i.raw
-	if i.stored != "" {
-		raw = withCopiedID(raw, i.stored, i.name)
+	if i.isStored {
+		raw = withCopiedID(raw, i.storedID, i.name)
 	}
 	if i.approval {
-		raw = withApproved(raw, i.approved, i.request)
+		raw = withApproved(raw, i.approvedID, i.request)
 	}
 	return raw
 }
 
-// withApproved returns an item with the ID of the request that it approves, as it is stored: the engine's with the name behind it. It returns
+// withApproved returns an item with the ID of the request that it approves, as that is stored: the engine's with the name behind it. It returns
 // the item itself if the request is not known.
-func withApproved(item, request string, name itemName) string {
-	if engine := engineID(gjson.Get(request, "id").Str); engine != "" {
+func withApproved(item, id string, name itemName) string {
+	if engine := engineID(gjson.Parse(id).Str); engine != "" {
 		return withMember(item, approvalMember, quote(name.behind(engine)))
 	}
 	return item
 }
 
-// withCopiedID returns an item with the ID that a copy of a stored item has.
-func withCopiedID(item, stored string, name itemName) string {
-	id := gjson.Get(stored, "id")
-	if id.Exists() && id.Type != gjson.String {
+// withCopiedID returns an item with the ID that a copy of a stored item has, given that with which it is stored.
+func withCopiedID(item, storedID string, name itemName) string {
+	id := gjson.Parse(storedID)
+	if storedID != "" && id.Type != gjson.String {
 		return withMember(item, "id", id.Raw)
 	}
 	return withID(item, name.behind(engineID(id.Str)))

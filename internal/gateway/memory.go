@@ -245,6 +245,18 @@ func read[T any](ctx context.Context, c *call, read func(context.Context) (T, er
 	return result, err
 }
 
+// readOne is read for something that is stored, and waits for nobody but the store. It waits until its tenant may read, so that tenants share the
+// store and what reading costs this process: while a tenant reads many large objects, each step of all other requests waits.
+func readOne[T any](ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64) (T, error) {
+	tenant := c.store.Namespace()
+	if err := c.reads.Acquire(ctx, tenant, 1); err != nil {
+		var none T
+		return none, err
+	}
+	defer c.reads.Release(tenant, 1)
+	return read(ctx, c, get, size)
+}
+
 // sessionBytes returns the memory of a session.
 func sessionBytes(s *store.Session) int64 {
 	return int64(len(s.Request) + len(s.Response) + len(s.Metadata))

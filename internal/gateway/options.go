@@ -88,6 +88,9 @@ type Options struct {
 	// MaxParses is the number of bodies of at least largeBody that are parsed or compared, and of compressed bodies of any size that are
 	// decompressed, at the same time. Tenants share it as they share MaxInFlightBytes, but a body beyond its tenant's share waits.
 	MaxParses int64
+	// MaxReads is the number of turns, histories and conversations that are read from the store at the same time. Tenants share it as they share
+	// MaxInFlightBytes, but a read beyond its tenant's share waits.
+	MaxReads int64
 	// OnDisconnect is what happens to a response that is being created when its client goes away: OnDisconnectCancel or
 	// OnDisconnectFinish.
 	OnDisconnect string
@@ -142,6 +145,7 @@ func DefaultOptions() Options {
 		WebSocketLifetime:    time.Hour, // as in OpenAI's API
 		ResponseReserveBytes: DefaultResponseReserveBytes,
 		MaxParses:            int64(max(2, runtime.GOMAXPROCS(0))),
+		MaxReads:             32,
 		OnDisconnect:         OnDisconnectCancel,
 		RequestTimeout:       requestTimeout,
 		SaveTimeout:          30 * time.Second,
@@ -189,6 +193,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.MaxParses, "max-parses", o.MaxParses,
 		fmt.Sprintf("Maximum number of bodies of %d KiB or more that are parsed or compared, and of compressed bodies that are decompressed, at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
 			"By default as many as the process has CPUs.", largeBody>>10))
+	flags.Int64Var(&o.MaxReads, "max-reads", o.MaxReads,
+		"Maximum number of turns, histories and conversations that are read from the store at the same time, shared among tenants like --max-inflight-bytes; others wait.")
 	flags.StringVar(&o.OnDisconnect, "on-disconnect", o.OnDisconnect,
 		"What happens to a response that is being created when its client goes away: cancel (the engine stops, and the turn is saved as cancelled) or finish (the turn is saved as if the client had received the response, unless the client asked not to store it).")
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")
@@ -246,6 +252,7 @@ func (o *Options) Validate() error {
 	check(o.MaxInFlightStreams >= 2, "--max-inflight-streams is %d: must be at least 2", o.MaxInFlightStreams)
 	check(o.MaxWebSockets == 0 || o.MaxWebSockets >= 2, "--max-websockets is %d: must be 0 or at least 2", o.MaxWebSockets)
 	check(o.MaxParses >= 2, "--max-parses is %d: must be at least 2", o.MaxParses)
+	check(o.MaxReads >= 2, "--max-reads is %d: must be at least 2", o.MaxReads)
 	check(o.Reservation >= store.MinReservation && o.Reservation <= store.MaxReservation && o.Reservation%time.Second == 0,
 		"--conversation-reservation is %s: must be whole seconds, from %s to %s", o.Reservation, store.MinReservation, store.MaxReservation)
 	positive := func(flag string, value time.Duration) { check(value > 0, "--%s is %s: must be positive", flag, value) }

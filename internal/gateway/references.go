@@ -39,13 +39,14 @@ type inputItem struct {
 	// request is the item that it approves, if approval is set.
 	request  itemName
 	approval bool
-	// stored and approved are what is stored of the item with its ID, and of the one that it approves, once they have been read. They are empty
-	// if that is nothing.
-	stored, approved string
+	// isStored is set once the item with its ID has been found, and storedID is the ID with which that is stored, as raw JSON, or empty. approvedID
+	// is that of the item that it approves.
+	isStored             bool
+	storedID, approvedID string
 }
 
 // inputItemBytes is the memory of an inputItem besides its JSON.
-const inputItemBytes = 144
+const inputItemBytes = 152
 
 // expand replaces what the input says about items that this tenant was given. A reference becomes the item, and an item with the gateway's
 // ID gets the engine's. If there is no previous response, and the input begins with exactly the items of a stored conversation, the request
@@ -235,7 +236,7 @@ func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, c
 
 // resolve resolves a conversation, and holds its memory. It returns the store's error unchanged.
 func (g *Gateway) resolve(ctx context.Context, c *call, responseID string, options store.ResolveOptions) (*store.History, error) {
-	return read(ctx, c, func(ctx context.Context) (*store.History, error) { return c.store.Resolve(ctx, responseID, options) }, historyBytes)
+	return readOne(ctx, c, func(ctx context.Context) (*store.History, error) { return c.store.Resolve(ctx, responseID, options) }, historyBytes)
 }
 
 // isTemporary reports whether a request that names an item should be repeated. That a conversation is broken, unfinished or too large for the
@@ -283,7 +284,7 @@ func (k *knownItems) beginsWith(items []inputItem, h *store.History) (bool, erro
 			}
 			sent := item.raw
 			if item.approval {
-				sent = withApproved(sent, k.item(item.request), item.request)
+				sent = withApproved(sent, k.idOf(item.request, k.item(item.request)), item.request)
 			}
 			if same, err := k.c.sameItem(sent, stored); !same {
 				return false, err
@@ -352,7 +353,7 @@ func (g *Gateway) replaceItems(ctx context.Context, c *call, q *createRequest, i
 		items[i] = item
 		size := int64(len(item.raw)) + 1 + item.growth()
 		bytes += size
-		if item.stored != "" || item.approved != "" {
+		if item.isStored || item.approvedID != "" {
 			copies += size
 		}
 		if q.counts(i) {

@@ -24,6 +24,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -229,5 +231,45 @@ func TestUpstreamKey(t *testing.T) {
 		if got := header.Get("Openai-Organization") + header.Get("Openai-Project"); got != "" {
 			t.Errorf("the engine got the account %q that the client chose", got)
 		}
+	}
+}
+
+// TestReadsAreShared: a tenant whose reads take long reads no more than its share at once, and another one reads meanwhile.
+func TestReadsAreShared(t *testing.T) {
+	f := start(t, nil, twoTenants(t), func(o *Options) { o.MaxReads = 2 })
+	create := func(tenant string) string {
+		return "/v1/responses/" + f.do(http.MethodPost, "/v1/responses", `{"input":"x"}`, "Authorization", "Bearer "+tenant).get("id")
+	}
+	ofA, ofB := create("a"), create("b")
+	reads, proceed := make(chan struct{}, 100), make(chan struct{})
+	var first atomic.Bool
+	first.Store(true)
+	f.store.onGet = func() error {
+		reads <- struct{}{}
+		if first.Swap(false) {
+			<-proceed
+		}
+		return nil
+	}
+	get := func(path, tenant string) {
+		if r := f.do(http.MethodGet, path, "", "Authorization", "Bearer "+tenant); r.status != http.StatusOK {
+			t.Errorf("tenant %s got %d %s", tenant, r.status, r.body)
+		}
+	}
+	var group sync.WaitGroup
+	group.Go(func() { get(ofA, "a") })
+	<-reads // it takes long
+	for range 2 {
+		group.Go(func() { get(ofA, "a") })
+	}
+	get(ofB, "b")
+	<-reads
+	if more := len(reads); more != 0 {
+		t.Errorf("tenant a reads %d more at once", more)
+	}
+	close(proceed)
+	group.Wait()
+	if used := f.gateway.reads.Used(); used != 0 {
+		t.Errorf("%d reads are still counted", used)
 	}
 }
