@@ -84,10 +84,11 @@ func NewSearch[T any](parent string, children func(id string, limit int) []T, id
 	return &Search[T]{parent: parent, children: children, idOf: idOf, seen: map[string]bool{parent: true}, queue: []string{parent}}
 }
 
-// Step visits the next conversations, at least a number of them if there are as many, and reports whether there are more. The error is
-// driver.TooManyDescendants.
+// Step visits the next conversations: it looks for the children of a number of them, but not further when it has found as many. It reports whether
+// there are more. The error is driver.TooManyDescendants.
 func (s *Search[T]) Step(visits int) (more bool, err error) {
-	for end := len(s.found) + visits; len(s.queue) > 0 && len(s.found) < end; s.queue = s.queue[1:] {
+	for end := len(s.found) + visits; visits > 0 && len(s.queue) > 0 && len(s.found) < end; s.queue = s.queue[1:] {
+		visits--
 		for _, child := range s.children(s.queue[0], driver.MaxDescendants+2) { // one too many, and the parent
 			id := s.idOf(child)
 			if s.seen[id] {

@@ -138,7 +138,7 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 	if bodies.Size() == 0 {
 		return spec, nil
 	}
-	packed, err := metered.Processed(ctx, bodies.Size(), func() (string, error) { return c.pack(bodies), nil })
+	packed, err := c.pack(ctx, bodies)
 	if err != nil {
 		return nil, err
 	}
@@ -166,11 +166,16 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 }
 
 // pack returns the bodies as an object stores them, or "" if it cannot.
-func (c *cluster) pack(bodies snapshot.Bodies) string {
-	if !c.fitsObject(bodies) {
-		return ""
+func (c *cluster) pack(ctx context.Context, bodies snapshot.Bodies) (string, error) {
+	if bodies.Size() > c.inlineBytes {
+		return "", nil
 	}
-	return snapshot.Pack(bodies)
+	return metered.Processed(ctx, bodies.Size(), func() (string, error) {
+		if !c.fitsObject(bodies) {
+			return "", nil
+		}
+		return snapshot.Pack(bodies), nil
+	})
 }
 
 // fitsObject reports whether an object can store the bodies.

@@ -56,7 +56,7 @@ func (m *memory) below(namespace, parent string, descendants bool) ([]driver.Con
 	search := conversationlist.NewSearch(parent,
 		func(id string, _ int) []driver.ConversationInfo { return children[id] },
 		func(info driver.ConversationInfo) string { return info.ConversationID })
-	_, err := search.Step(driver.MaxDescendants + 1)
+	_, err := search.Step(driver.MaxDescendants + 1) // with the parent
 	return search.Found(), err
 }
 

@@ -45,7 +45,7 @@ type Conversation struct {
 	ID string
 	// Head is where the history ends.
 	Head driver.Head
-	// Hidden are the items that are not part of the history. Those of a Result are all of its turns.
+	// Hidden are the items that are not part of the history. A Result has those of its turns only.
 	Hidden []driver.HiddenItem
 }
 
@@ -115,7 +115,7 @@ func (r *Resolver) historyOf(
 	ctx context.Context, namespace string, conversation *Conversation, id string, minVersion uint64, query Query,
 ) (*Result, error) {
 	if id == "" {
-		result := &Result{Conversation: conversation, Revision: revisionOf(nil)}
+		result := &Result{Conversation: conversation.within(nil), Revision: revisionOf(nil)}
 		result.Unchanged = query.Unchanged != nil && query.Unchanged(result)
 		return result, nil
 	}

@@ -121,12 +121,18 @@ type Share struct {
 	Bytes int64
 	// Cost is what the request costs besides, in bytes of a cached history that would take as long.
 	Cost int64
+	// Continued is set for a further part of a request. Its cost counts, but it waits for a processor only, and is not refused.
+	Continued bool
 }
 
 // Share calls compute, which must not block, with the processors of a namespace's share, and counts the request and its answer towards
 // its other shares. It returns ErrTooLarge, ErrBusy, a *ThrottledError, or the error of the context without calling compute. Otherwise, call release
 // once, when the answer has been sent.
 func (r *Resolver) Share(ctx context.Context, namespace string, share Share, compute func()) (release func(), err error) {
+	if share.Continued {
+		r.answers.charge(namespace, share.Cost)
+		return func() {}, r.process(ctx, namespace, compute)
+	}
 	if !r.requests.TryAcquire(namespace, 1) {
 		return nil, ErrBusy
 	}

@@ -17,7 +17,6 @@ limitations under the License.
 package resolveapi
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,21 +130,25 @@ func (s *conversationLists) page(ctx context.Context, name, namespace string, q 
 	for more := true; more; {
 		visited := len(search.Found())
 		var tooMany error
-		err := s.step(ctx, name, visited-counted, func() { more, tooMany = search.Step(searchStep) })
-		switch counted = visited; {
-		case err != nil:
+		if err := s.step(ctx, name, visited-counted, func() { more, tooMany = search.Step(searchStep) }); err != nil {
 			return page, err
-		case tooMany != nil:
-			return page, conversationStatus(name, cmp.Or(s.step(ctx, name, len(search.Found())-counted, func() {}), tooMany))
+		}
+		counted = visited
+		if tooMany != nil {
+			if err := s.step(ctx, name, len(search.Found())-counted, func() {}); err != nil {
+				return page, err
+			}
+			return page, conversationStatus(name, tooMany)
 		}
 	}
 	err = s.step(ctx, name, len(search.Found())-counted, func() { page = search.Page() })
 	return page, err
 }
 
-// step does a part of a request within the shares of its namespace, after it has counted the descendants that were visited before.
+// step does a further part of a request, and counts the descendants that were visited before.
 func (s *conversationLists) step(ctx context.Context, name string, visited int, compute func()) error {
-	release, err := s.share(ctx, request.NamespaceValue(ctx), resolve.Share{Cost: descendantCost * int64(visited)}, compute)
+	share := resolve.Share{Cost: descendantCost * int64(visited), Continued: true}
+	release, err := s.share(ctx, request.NamespaceValue(ctx), share, compute)
 	if err != nil {
 		status, _ := toStatus(ctx, resolvev1alpha1.ConversationListsResource, name, err)
 		return status

@@ -162,7 +162,7 @@ func (s *verdicts) verdicts(
 	ctx context.Context, namespace string, keys []types.NamespacedName, selector fieldselectors.Selector,
 ) (found []runtime.Object, err error) {
 	for step := range slices.Chunk(keys, verdictStep) {
-		release, err := s.share(ctx, namespace, resolve.Share{}, func() {
+		release, err := s.share(ctx, namespace, resolve.Share{Continued: true}, func() {
 			for _, key := range step {
 				if verdict, exists := s.verdict(key); exists && matches(selector, key) {
 					found = append(found, verdict)
