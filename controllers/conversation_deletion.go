@@ -55,9 +55,10 @@ const (
 	DefaultTurnDeletionsPerSecond = 100
 	// deletionBurst is how far a namespace may be ahead of that.
 	deletionBurst = 250 * time.Millisecond
-	// deletionTurn is how long a worker deletes turns of one conversation, and waits meanwhile, before it is the turn of another one: a few
-	// namespaces can have all workers.
-	deletionTurn = 250 * time.Millisecond
+	// minDeletionTurn is how long a worker deletes turns of one conversation, and waits meanwhile, before it is the turn of another one: a few
+	// namespaces can have all workers. It is up to maxDeletionTurn in a large namespace, of which each of the worker's turns lists all sessions.
+	minDeletionTurn = 250 * time.Millisecond
+	maxDeletionTurn = 5 * time.Second
 	// deletionRetry is when a conversation is looked at again whose turns have changed meanwhile, or that waits for one.
 	deletionRetry = time.Second
 )
@@ -234,8 +235,17 @@ func (r *ConversationDeleter) isComplete(ctx context.Context, record *conversati
 // listCost is what a list costs a namespace for each of its sessions: the API server compares all of them with a field selector.
 const listCost = 10 * time.Microsecond
 
+func (r *ConversationDeleter) costOfList(namespace string) time.Duration {
+	return time.Duration(r.Sessions.Sessions(namespace)) * listCost
+}
+
 func (r *ConversationDeleter) chargeList(namespace string) {
-	r.pace.Charge(r.Clock.Now(), namespace, time.Duration(r.Sessions.Sessions(namespace))*listCost)
+	r.pace.Charge(r.Clock.Now(), namespace, r.costOfList(namespace))
+}
+
+// turn returns how long a worker deletes turns of a conversation: so long that the list at the beginning is a small part of what it costs.
+func (r *ConversationDeleter) turn(namespace string) time.Duration {
+	return min(max(8*r.costOfList(namespace), minDeletionTurn), maxDeletionTurn)
 }
 
 // report records the transition to a deletion that the API server refuses.

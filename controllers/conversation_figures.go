@@ -46,7 +46,7 @@ const (
 	turnsPerStatus = 1024
 	// figuresTurn is how long a worker begins to read turns of one history before the status is written, and it is the turn of another one: a
 	// few namespaces can have all workers.
-	figuresTurn = time.Second
+	figuresTurn = 2 * time.Second
 	// FiguresTimeout is how long it may read them, so that there is time to write what it has added.
 	FiguresTimeout = ReconcileTimeout / 2
 	// behindRetry is when figures that are behind are looked at again, at the earliest.

@@ -95,7 +95,7 @@ func (o *outlet) flow(namespace string) *flow {
 	return f
 }
 
-func (f *flow) refill(batch int) { f.room, f.lookups = batch, maxLookups*batch }
+func (f *flow) refill(batch int) { f.room, f.lookups = batch, max(maxLookups*batch, minLookups) }
 
 // wait has sessions wait, unless the flow has ended.
 func (f *flow) wait(sessions []string) bool {
@@ -132,8 +132,11 @@ func (o *outlet) end(namespace string, f *flow) bool {
 	return true
 }
 
-// maxLookups is how many sessions are looked up for one batch, in batches: most may affect nothing.
-const maxLookups = 10
+// maxLookups is how many sessions are looked up for one batch, in batches, and minLookups is how many are at least: most may affect nothing.
+const (
+	maxLookups = 10
+	minLookups = 1000
+)
 
 // release queues as much as there is room for.
 func (o *outlet) release(namespace string, f *flow) {

@@ -72,7 +72,7 @@ type turnDeletion struct {
 // deleteTurns deletes turns until none is left that is not needed, and then returns 0. Otherwise, it returns when to continue. A turn that the API
 // server refuses to delete does not keep it from deleting others.
 func (r *ConversationDeleter) deleteTurns(ctx context.Context, record *conversations.Record, pass *turnPass) (wait time.Duration, err error) {
-	d := &turnDeletion{ConversationDeleter: r, record: record, pass: pass, end: time.Now().Add(deletionTurn)}
+	d := &turnDeletion{ConversationDeleter: r, record: record, pass: pass, end: time.Now().Add(r.turn(record.Namespace))}
 	q := sortedlist.Query{Descending: true, After: sortedlist.Position{Time: math.MaxInt64}}
 	if pass.after != nil {
 		q.After = *pass.after
