@@ -124,7 +124,7 @@ func (w *writes) add(change clientv3.WatchResponse) {
 func (w *writes) record(key string, version, revision int64, object []byte) {
 	next, before := newWritten(object), w.last[key]
 	description := fmt.Sprintf("%s at revision %d: %.2000s", key, revision, object)
-	if version > 1 && next == before {
+	if version > 1 && next.verdict == before.verdict && next.rest == before.rest {
 		w.redundant = append(w.redundant, description)
 	}
 	if next.reason == v1alpha1.ReasonHeadReserved {
@@ -255,12 +255,13 @@ func TestWrites(t *testing.T) {
 		reasons                   []string
 		wantRedundant, wantBroken int
 	}{
-		"healed":   {[]string{v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved}, 0, 0},
-		"twice":    {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonResolved}, 1, 0},
-		"flapped":  {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved}, 0, 1},
-		"reserved": {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonHeadReserved, v1alpha1.ReasonParentNotFound}, 0, 1},
-		"grown":    {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonHeadReserved, v1alpha1.ReasonResolved}, 0, 0},
-		"removed":  {[]string{v1alpha1.ReasonResolved, ""}, 0, 1},
+		"healed":         {[]string{v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved}, 0, 0},
+		"twice":          {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonResolved}, 1, 0},
+		"flapped":        {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved}, 0, 1},
+		"reserved":       {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonHeadReserved, v1alpha1.ReasonParentNotFound}, 0, 1},
+		"reserved twice": {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonHeadReserved, v1alpha1.ReasonHeadReserved}, 1, 0},
+		"grown":          {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonHeadReserved, v1alpha1.ReasonResolved}, 0, 0},
+		"removed":        {[]string{v1alpha1.ReasonResolved, ""}, 0, 1},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

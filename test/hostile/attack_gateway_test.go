@@ -58,6 +58,9 @@ var gatewayAttacks = map[string]attack{
 	"references to items of tiny members": {
 		gateway: true, clients: 16, small: 50, large: 200, prepare: references, answers: map[string]bool{"200": true, "429 overloaded": false},
 	},
+	"items that name a large one": {
+		gateway: true, clients: 16, small: 2000, large: 10_000, prepare: namedItems, answers: map[string]bool{"200": true, "429 overloaded": false},
+	},
 	"conversations of large metadata": {
 		gateway: true, clients: 64, small: 1_400_000, large: 1_400_000, prepare: largeConversations, answers: map[string]bool{"200": true, "429 overloaded": false},
 	},
@@ -256,20 +259,35 @@ func continuations(a *arena, size int) (hostile, harmless request) {
 // not repeat.
 func references(a *arena, size int) (hostile, harmless request) {
 	const itemBytes = 20_000
-	item := `{"type":"message","role":"user","content":"x"` + strings.Repeat(`,"a":1`, itemBytes/6) + `}`
-	answer, body, err := a.gateway.send(a.Context(), a.attacker.namespace, http.MethodPost, "/v1/conversations", `{"items":[`+item+`]}`)
-	if err != nil || answer != "200" {
-		a.Fatalf("got %s: %s (%v)", answer, body, err)
-	}
-	path := "/v1/conversations/" + gjson.Get(body, "id").Str + "/items"
-	_, body, err = a.gateway.send(a.Context(), a.attacker.namespace, http.MethodGet, path, "")
-	if err != nil {
-		a.Fatal(err)
-	}
-	reference := fmt.Sprintf(`{"type":"item_reference","id":%q}`, gjson.Get(body, "data.0.id").Str)
+	id := a.storedItem(`{"type":"message","role":"user","content":"x"` + strings.Repeat(`,"a":1`, itemBytes/6) + `}`)
+	reference := fmt.Sprintf(`{"type":"item_reference","id":%q}`, id)
 	refers := `{"model":"scripted","input":[` + reference + strings.Repeat(","+reference, size-1) + `]}`
 	text := `{"model":"scripted","input":"x","metadata":{"a":"` + strings.Repeat("x", size*itemBytes) + `"}}`
 	return a.posts(size*itemBytes, refers), a.posts(size*itemBytes, text)
+}
+
+// storedItem stores an item in a conversation of the attacker, and returns its ID.
+func (a *arena) storedItem(item string) (id string) {
+	a.Helper()
+	answer, body, err := a.gateway.send(a.Context(), a.attacker.namespace, http.MethodPost, "/v1/conversations", `{"items":[`+item+`]}`)
+	if err != nil || answer != "200" {
+		a.Fatalf("got %s (%v)", answer, err)
+	}
+	path := "/v1/conversations/" + gjson.Get(body, "id").Str + "/items"
+	if _, body, err = a.gateway.send(a.Context(), a.attacker.namespace, http.MethodGet, path, ""); err != nil {
+		a.Fatal(err)
+	}
+	return gjson.Get(body, "data.0.id").Str
+}
+
+// namedItems sends size small items with the ID of one of 500,000 bytes. The comparison sends as many items with another ID.
+func namedItems(a *arena, size int) (hostile, harmless request) {
+	id := a.storedItem(`{"type":"message","role":"user","content":"` + strings.Repeat("x", 500_000) + `"}`)
+	posts := func(id string) request {
+		item := fmt.Sprintf(`{"type":"message","role":"user","content":"x","id":%q}`, id)
+		return a.posts(size, `{"model":"scripted","store":false,"input":[`+item+strings.Repeat(","+item, size-1)+`]}`)
+	}
+	return posts(id), posts("msg_other")
 }
 
 // largeConversations reads a conversation with metadata of size bytes, which only kubectl can store. The comparison reads as many bytes of plain
