@@ -47,7 +47,7 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 		setFailed(response, failure)
 		return eventFailed
 	}
-	s.outcome, *response = stored.Status, *other
+	s.outcome, *response, s.turn.created = stored.Status, *other, stored.CreatedAt
 	return "response." + stored.Status
 }
 

@@ -56,7 +56,7 @@ var gatewayAttacks = map[string]attack{
 		gateway: true, clients: 16, small: 64, large: 256, prepare: continuations, answers: map[string]bool{"200": true, "429 overloaded": false},
 	},
 	"references to items of tiny members": {
-		gateway: true, clients: 16, small: 50, large: 200, prepare: references, answers: map[string]bool{"200": true, "429 overloaded": false},
+		gateway: true, clients: 16, small: 50, large: 100, prepare: references, answers: map[string]bool{"200": false, "429 overloaded": true},
 	},
 	"items that name a large one": {
 		gateway: true, clients: 16, small: 2000, large: 10_000, prepare: namedItems, answers: map[string]bool{"200": true, "429 overloaded": false},
