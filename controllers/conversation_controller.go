@@ -223,7 +223,7 @@ func (s *conversationSource) Start(_ context.Context, queue workqueue.TypedRateL
 	return nil
 }
 
-// ends returns those of some turns at which a conversation ends.
+// ends returns the given turns at which a conversation ends.
 func (s *conversationSource) ends(namespace string, turns []string) []string {
 	return slices.DeleteFunc(slices.Clone(turns), func(turn string) bool {
 		return len(s.Conversations.EndingAt(namespace, turn, "", 1)) == 0

@@ -55,8 +55,8 @@ const (
 	DefaultTurnDeletionsPerSecond = 100
 	// deletionBurst is how far a namespace may be ahead of that.
 	deletionBurst = 250 * time.Millisecond
-	// minDeletionTurn is how long a worker deletes turns of one conversation, and waits meanwhile, before it is the turn of another one: a few
-	// namespaces can have all workers. It is up to maxDeletionTurn in a large namespace, of which each of the worker's turns lists all sessions.
+	// minDeletionTurn is how long a worker stays with one conversation, waits included. It is short because a few namespaces can occupy all
+	// workers. In a large namespace it is up to maxDeletionTurn, because each time the worker begins by listing all sessions.
 	minDeletionTurn = 250 * time.Millisecond
 	maxDeletionTurn = 5 * time.Second
 	// deletionRetry is when a conversation is looked at again whose turns have changed meanwhile, or that waits for one.

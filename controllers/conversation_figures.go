@@ -35,7 +35,6 @@ import (
 	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
-	"github.com/catena-dev/catena/store/driver"
 )
 
 const (
@@ -44,8 +43,8 @@ const (
 	// turnsPerStatus is the number of turns that are added up for one write of a status. The rest of a long history follows with the next
 	// writes.
 	turnsPerStatus = 1024
-	// figuresTurn is how long a worker begins to read turns of one history before the status is written, and it is the turn of another one: a
-	// few namespaces can have all workers.
+	// figuresTurn is how long a worker keeps reading turns of one history before it writes the status and goes on to another one. It is short
+	// because a few namespaces can occupy all workers.
 	figuresTurn = 2 * time.Second
 	// FiguresTimeout is how long it may read them, so that there is time to write what it has added.
 	FiguresTimeout = ReconcileTimeout / 2
@@ -78,7 +77,7 @@ func (r *ConversationReconciler) addFigures(
 		status.Items, status.Usage, status.Model, status.Preview = stored.Items, stored.Usage, stored.Model, stored.Preview
 	}
 	lineage := lineageOf(c, stored.HistoryRevision)
-	known, path := r.Sessions.PathAfter(c.Namespace, v.Last, lineage, driver.MaxDepthLimit)
+	known, path := r.Sessions.PathAfter(c.Namespace, v.Last, lineage)
 	switch {
 	case v.Lineage == 0:
 		keep()

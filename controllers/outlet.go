@@ -75,13 +75,13 @@ func (o *outlet) queue(namespace string, sessions []string) {
 		return
 	}
 	f := o.flow(namespace)
-	for !f.wait(sessions) {
+	for !f.wait(sessions) { // it has just ended
 		f = o.flow(namespace)
 	}
 	o.release(namespace, f)
 }
 
-// flow returns the flow of a namespace, which it begins if there is none.
+// flow returns the flow of a namespace. If there is none, it starts one.
 func (o *outlet) flow(namespace string) *flow {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -132,7 +132,8 @@ func (o *outlet) end(namespace string, f *flow) bool {
 	return true
 }
 
-// maxLookups is how many sessions are looked up for one batch, in batches, and minLookups is how many are at least: most may affect nothing.
+// Many sessions may affect nothing, and so take no room. A flow looks up at most maxLookups sessions for each one that a batch has room for, or
+// minLookups in total if that is more.
 const (
 	maxLookups = 10
 	minLookups = 1000

@@ -91,8 +91,8 @@ func (n *node[V]) setPosition(p *position[V]) {
 	n.stop, n.root, n.lineage, n.distance, n.depth, n.broken = p.stop, p.root, p.lineage, p.distance, p.depth, p.broken
 }
 
-// NewIndex returns an empty index. Its verdicts allow chains of up to maxDepth turns. identity tells a turn from another one that had its ID
-// before, by the value of each.
+// NewIndex returns an empty index. Its verdicts allow chains of up to maxDepth turns. identity returns a number for the value of a turn, which
+// differs between turns that have had the same ID.
 func NewIndex[V any](maxDepth int, identity func(V) uint64) *Index[V] {
 	return &Index[V]{maxDepth: max(maxDepth, 0), identity: identity, nodes: map[string]*node[V]{}}
 }
@@ -145,8 +145,7 @@ func (x *Index[V]) Verdict(id string) (Verdict, bool) {
 	if n == nil || !n.stored() {
 		return Verdict{}, false
 	}
-	p := n.position()
-	v := Verdict{Rule: x.broken(n), Depth: int(n.depth), OnCycle: n.cyclic, Lineage: p.complete()}
+	v := Verdict{Rule: x.broken(n), Depth: int(n.depth), OnCycle: n.cyclic, Lineage: n.position().complete()}
 	if n.root != nil {
 		v.Root = n.root.id
 	}
@@ -195,7 +194,8 @@ func (n *node[V]) passes(opts WalkOptions) bool {
 	return n.continued == Resolved
 }
 
-// Since returns how many turns of the path to id follow the first ones that have the given lineage: all if it is none of theirs.
+// Since returns the number of turns on the path to id that come after the turn with the given lineage. If no turn on the path has it, all
+// of them count.
 func (x *Index[V]) Since(id string, lineage uint64) int {
 	n := x.nodes[id]
 	if n == nil {
@@ -342,7 +342,7 @@ func (x *Index[V]) broken(n *node[V]) Rule {
 	return Resolved
 }
 
-// inherit computes the position of a node that is not on a cycle from its parent's. The lineage remains what it is.
+// inherit computes the position of a node that is not on a cycle from its parent's, without the lineage: see inheritLineage.
 func (n *node[V]) inherit() position[V] {
 	p := position[V]{lineage: n.lineage}
 	switch {
@@ -373,15 +373,15 @@ func (x *Index[V]) inheritLineage(n, root *node[V]) uint64 {
 }
 
 // complete returns the lineage if no turn of it breaks a rule by itself, otherwise 0.
-func (p *position[V]) complete() uint64 {
+func (p position[V]) complete() uint64 {
 	if p.stop != nil {
 		return 0
 	}
 	return p.lineage
 }
 
-// Lineage returns the lineage of a turn, given that of its parent, which is 0 for a root. Each is a step of SplitMix64, so that one that
-// differs by a turn, or in their order, is another one.
+// Lineage returns the lineage of a turn. That of the parent is 0 for a root. It mixes the bits as SplitMix64 does, so the lineage depends on
+// every turn and on their order.
 func Lineage(parent, identity uint64) uint64 {
 	z := parent + identity
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

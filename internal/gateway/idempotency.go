@@ -178,15 +178,13 @@ func (g *Gateway) saveOrFind(ctx context.Context, c *call, t *turn, response *ob
 	return nil, saveError(err)
 }
 
-// storedResponse returns the parsed response of a session.
-func (g *Gateway) storedResponse(ctx context.Context, c *call, session *store.Session) (*object, error) {
-	return inTurn(ctx, g, c, len(session.Response), func() (*object, error) {
-		response, err := parseObject(jsonvalue.Bytes(responseOf(session)))
-		if err != nil {
-			return nil, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: session.ResponseID, Err: err})
-		}
-		return response, nil
-	})
+// storedResponse returns the parsed response of a session. It is called in a turn, because the response can be large.
+func storedResponse(session *store.Session) (*object, error) {
+	response, err := parseObject(jsonvalue.Bytes(responseOf(session)))
+	if err != nil {
+		return nil, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: session.ResponseID, Err: err})
+	}
+	return response, nil
 }
 
 // streamAgain sends a stored response as a stream: each output item as a whole, without the deltas.

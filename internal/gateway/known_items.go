@@ -271,7 +271,7 @@ func withApproved(item, id string, name itemName) string {
 	return item
 }
 
-// withCopiedID returns an item with the ID that a copy of a stored item has, given that with which it is stored.
+// withCopiedID returns an item with the ID that a copy of a stored item has. storedID is the ID in the stored item.
 func withCopiedID(item, storedID string, name itemName) string {
 	id := gjson.Parse(storedID)
 	if storedID != "" && id.Type != gjson.String {

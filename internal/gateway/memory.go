@@ -245,8 +245,8 @@ func read[T any](ctx context.Context, c *call, read func(context.Context) (T, er
 	return result, err
 }
 
-// readOne is read for something that is stored, and waits for nobody but the store. It waits until its tenant may read, so that tenants share the
-// store and what reading costs this process: while a tenant reads many large objects, each step of all other requests waits.
+// readOne is read within the tenant's share of Options.MaxReads, for which it waits. get must wait for nothing but the store. Reads are shared
+// because every step of other requests slows down while one tenant reads many large objects.
 func readOne[T any](ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64) (T, error) {
 	tenant := c.store.Namespace()
 	if err := c.reads.Acquire(ctx, tenant, 1); err != nil {

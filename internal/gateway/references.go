@@ -39,8 +39,8 @@ type inputItem struct {
 	// request is the item that it approves, if approval is set.
 	request  itemName
 	approval bool
-	// isStored is set once the item with its ID has been found, and storedID is the ID with which that is stored, as raw JSON, or empty. approvedID
-	// is that of the item that it approves.
+	// isStored is set by knownItems.look if the item that the name names is stored. storedID is the ID in that item, and approvedID the ID in the
+	// item that this one approves. Both are raw JSON, or empty.
 	isStored             bool
 	storedID, approvedID string
 }

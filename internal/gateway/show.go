@@ -208,11 +208,11 @@ func (g *Gateway) show(ctx context.Context, c *call, t *turn, response *object) 
 
 // showStored is show for the response of a session.
 func (g *Gateway) showStored(ctx context.Context, c *call, s *store.Session) (*object, error) {
-	response, err := g.storedResponse(ctx, c, s)
-	if err != nil {
-		return nil, err
-	}
-	t, err := inTurn(ctx, g, c, len(s.Request), func() (*turn, error) { return turnOf(s), nil })
+	var t *turn
+	response, err := inTurn(ctx, g, c, len(s.Request)+len(s.Response), func() (*object, error) {
+		t = turnOf(s)
+		return storedResponse(s)
+	})
 	if err != nil {
 		return nil, err
 	}

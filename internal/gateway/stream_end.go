@@ -55,7 +55,7 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 func (s *relay) stored(ctx context.Context, session *store.Session) (*object, *apiError) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.g.options.SaveTimeout)
 	defer cancel()
-	response, err := s.g.storedResponse(ctx, s.call, session)
+	response, err := inTurn(ctx, s.g, s.call, len(session.Response), func() (*object, error) { return storedResponse(session) })
 	if err != nil {
 		return nil, saveError(err)
 	}

@@ -240,7 +240,7 @@ func TestDamageFoundByReader(t *testing.T) {
 // TestDeleteUndecodable: Delete removes a turn that cannot be decoded, and its bodies.
 func TestDeleteUndecodable(t *testing.T) {
 	const lowerCase = "2026-01-01t00:00:00z" // as it could be stored before the CRD had a pattern for times
-	sessionKind.change(t, `[{"op":"remove","path":"`+sessionFields+`/spec/properties/createdAt/pattern"}]`, "createdAt", lowerCase, true)
+	sessionKind.change(t, `[{"op":"remove","path":"`+schemas+`/spec/properties/createdAt/pattern"}]`, "createdAt", lowerCase, true)
 	byLibrary := func(t *testing.T, s *store.Store) error {
 		return s.Delete(t.Context(), "resp_1", store.DeleteOptions{})
 	}

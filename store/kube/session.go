@@ -165,23 +165,22 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 	return spec, nil
 }
 
-// pack returns the bodies as an object stores them, or "" if it cannot.
+// pack returns the bodies as an object stores them, or "" if they do not fit into one.
 func (c *cluster) pack(ctx context.Context, bodies snapshot.Bodies) (string, error) {
 	if bodies.Size() > c.inlineBytes {
 		return "", nil
 	}
 	return metered.Processed(ctx, bodies.Size(), func() (string, error) {
-		if !c.fitsObject(bodies) {
+		if !hasFewItems(bodies) {
 			return "", nil
 		}
 		return snapshot.Pack(bodies), nil
 	})
 }
 
-// fitsObject reports whether an object can store the bodies.
-func (c *cluster) fitsObject(bodies snapshot.Bodies) bool {
-	return bodies.Size() <= c.inlineBytes &&
-		jsonvalue.Count(jsonvalue.ValidObject(bodies.Request).RawMembers("input")[0]) <= v1alpha1.MaxListItems &&
+// hasFewItems reports whether the lists in the bodies are short enough for an object.
+func hasFewItems(bodies snapshot.Bodies) bool {
+	return jsonvalue.Count(jsonvalue.ValidObject(bodies.Request).RawMembers("input")[0]) <= v1alpha1.MaxListItems &&
 		jsonvalue.Count(jsonvalue.ValidObject(bodies.Response).RawMembers("output")[0]) <= v1alpha1.MaxListItems
 }
 

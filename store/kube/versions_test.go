@@ -46,8 +46,8 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// sessionFields is the path of the schemas of spec and status in the CRD.
-const sessionFields = "/spec/versions/0/schema/openAPIV3Schema/properties"
+// schemas is the path of the schemas of spec and status in a CRD.
+const schemas = "/spec/versions/0/schema/openAPIV3Schema/properties"
 
 // kind is a kind whose CRD tests change.
 type kind struct {
@@ -57,8 +57,7 @@ type kind struct {
 }
 
 var (
-	sessionKind = kind{kubeclient.Sessions, v1alpha1.ResponseSessionKind, map[string]any{"responseID": "probe", "responseStatus": "completed"}}
-	// conversationKind has the same sessionFields.
+	sessionKind      = kind{kubeclient.Sessions, v1alpha1.ResponseSessionKind, map[string]any{"responseID": "probe", "responseStatus": "completed"}}
 	conversationKind = kind{kubeclient.Conversations, v1alpha1.ConversationKind, map[string]any{"conversationID": "probe"}}
 )
 
@@ -152,7 +151,7 @@ func TestOlderCRD(t *testing.T) {
 	stored := testturn.Make("resp_1", "")
 	save(t, s, stored)
 	before := raw(t, s.Namespace(), "resp_1")["spec"]
-	sessionKind.change(t, `[{"op":"remove","path":"`+sessionFields+`/spec/properties/completedAt"}]`, "completedAt", "2026-01-01T00:00:00Z", false)
+	sessionKind.change(t, `[{"op":"remove","path":"`+schemas+`/spec/properties/completedAt"}]`, "completedAt", "2026-01-01T00:00:00Z", false)
 
 	const text = "a sentence of the conversation"
 	rejected := func(turn *store.Session, options store.SaveOptions) {
@@ -196,7 +195,7 @@ func TestOlderCRD(t *testing.T) {
 func TestOlderConversationCRD(t *testing.T) {
 	c := openConversations(t)
 	c.mustCreate(t, active("conv_1"))
-	conversationKind.change(t, `[{"op":"remove","path":"`+sessionFields+`/spec/properties/systemPrompt"}]`, "systemPrompt", "x", false)
+	conversationKind.change(t, `[{"op":"remove","path":"`+schemas+`/spec/properties/systemPrompt"}]`, "systemPrompt", "x", false)
 	const text = "a sentence of the conversation"
 	prompted := active("conv_2")
 	prompted.SystemPrompt = text
@@ -271,11 +270,11 @@ func TestNewerConversationCRD(t *testing.T) {
 // laterFields adds fields to a CRD that only a newer version defines, and newerFields also formats.
 const (
 	laterFields = `
-  {"op":"add","path":"` + sessionFields + `/spec/properties/later","value":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},
-  {"op":"add","path":"` + sessionFields + `/status/properties/later","value":{"type":"string"}}`
+  {"op":"add","path":"` + schemas + `/spec/properties/later","value":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},
+  {"op":"add","path":"` + schemas + `/status/properties/later","value":{"type":"string"}}`
 	newerFields = `[` + laterFields + `,
-  {"op":"replace","path":"` + sessionFields + `/spec/properties/format/maximum","value":3},
-  {"op":"replace","path":"` + sessionFields + `/spec/properties/snapshot/properties/format/maximum","value":2}]`
+  {"op":"replace","path":"` + schemas + `/spec/properties/format/maximum","value":3},
+  {"op":"replace","path":"` + schemas + `/spec/properties/snapshot/properties/format/maximum","value":2}]`
 )
 
 // TestNewerCRD: fields that only a newer version defines are preserved by writes of the library and the operator.

@@ -36,8 +36,8 @@ type Verdict struct {
 	BrokenAt string
 	// Turns is the number of turns in the history, 0 if its root cannot be reached.
 	Turns int
-	// Lineage is the lineage of the last turn if the history can be read, otherwise 0: if there is none, if it is broken or pending, or if it
-	// is longer than any that can be read.
+	// Lineage identifies the turns of the history: see chain.Verdict. It is 0 if the history cannot be read, because it is empty, broken or
+	// pending, or has more than driver.MaxDepthLimit turns.
 	Lineage uint64
 	// HeadStored is unset if there is a head whose turn is not stored.
 	HeadStored bool

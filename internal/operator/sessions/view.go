@@ -194,14 +194,14 @@ func (v *View) Path(namespace, responseID string, options chain.WalkOptions) (pa
 	return path
 }
 
-// PathAfter returns how many turns of the path to a response ID, from the root on, have a lineage, or 0, and the turns after these, oldest
-// first. The path must not be longer than MaxDepth. It is empty if its turns break a rule.
-func (v *View) PathAfter(namespace, responseID string, lineage uint64, maxDepth int) (known int, path []*Record) {
+// PathAfter splits the path to a response ID at the turn with a lineage. It returns the number of turns up to that one, 0 if there is none, and
+// the turns that come after it, oldest first. These are left out if one of them breaks a rule.
+func (v *View) PathAfter(namespace, responseID string, lineage uint64) (known int, path []*Record) {
 	v.read(namespace, func(ns *namespaceView) {
 		verdict, _ := ns.index.Verdict(responseID)
 		since := ns.index.Since(responseID, lineage)
 		if known = verdict.Depth - since; since > 0 {
-			path = ns.index.Path(responseID, chain.WalkOptions{MaxDepth: maxDepth, Last: since})
+			path = ns.index.Path(responseID, chain.WalkOptions{MaxDepth: since, Last: since})
 		}
 	})
 	return known, path
