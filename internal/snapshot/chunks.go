@@ -38,6 +38,7 @@ import (
 	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/metered"
 )
 
 // chunksPerPage is the number of chunks whose metadata is listed at once.
@@ -198,27 +199,34 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 
 func (r *chunkReader) readPart(part int) error {
 	name := types.NamespacedName{Namespace: r.session.Namespace, Name: v1alpha1.SnapshotChunkName(r.key, part)}
-	if err := r.store.reads.Acquire(r.ctx, name.Namespace, 1); err != nil {
-		return err
-	}
-	defer r.store.reads.Release(name.Namespace, 1)
-	err := kubeclient.ReadInto(r.ctx, kubeclient.GetAt(r.store.client, kubeclient.Chunks, name, r.resourceVersion), &r.object)
+	err := r.readObject(name)
 	switch {
 	case kubeclient.IsGone(err, kubeclient.Chunks, name.Name):
 		return fmt.Errorf("%w: part %d of %d, SnapshotChunk %s, is missing", ErrUnreadable, part, r.parts, name.Name)
 	case err != nil:
 		return fmt.Errorf("unable to read part %d: %w", part, err)
 	}
-	var owner string
-	owner, r.data, err = decodeChunk(r.object.Bytes(), r.data[:0])
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: SnapshotChunk %s cannot be decoded: %w", ErrUnreadable, name.Name, err)
-	case owner != r.session.Name:
-		return fmt.Errorf("%w: SnapshotChunk %s belongs to another session", ErrUnreadable, name.Name)
+	return metered.Process(r.ctx, r.object.Len(), func() error {
+		var owner string
+		owner, r.data, err = decodeChunk(r.object.Bytes(), r.data[:0])
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: SnapshotChunk %s cannot be decoded: %w", ErrUnreadable, name.Name, err)
+		case owner != r.session.Name:
+			return fmt.Errorf("%w: SnapshotChunk %s belongs to another session", ErrUnreadable, name.Name)
+		}
+		r.rest = r.data
+		return nil
+	})
+}
+
+// readObject reads a chunk as the API server sends it.
+func (r *chunkReader) readObject(name types.NamespacedName) error {
+	if err := r.store.reads.Acquire(r.ctx, name.Namespace, 1); err != nil {
+		return err
 	}
-	r.rest = r.data
-	return nil
+	defer r.store.reads.Release(name.Namespace, 1)
+	return kubeclient.ReadInto(r.ctx, kubeclient.GetAt(r.store.client, kubeclient.Chunks, name, r.resourceVersion), &r.object)
 }
 
 // decodeChunk decodes only what is needed of a chunk as the API server sends it, in a tenth of the time that all of it takes, and appends

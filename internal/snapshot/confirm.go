@@ -74,7 +74,10 @@ func (s Stores) Confirm(ctx context.Context, session types.NamespacedName, ref *
 // restore rewrites a snapshot under its key. It removes the remaining parts first, because chunks are deleted together with
 // the first chunk of the same write.
 func (s Stores) restore(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, bodies Bodies) error {
-	same := must(encode(io.Discard, bodies))
+	same, err := encode(ctx, io.Discard, bodies)
+	if err != nil {
+		return err
+	}
 	if same.SHA256 != ref.SHA256 || same.StoredBytes != ref.StoredBytes {
 		return fmt.Errorf("%w: it has missing parts, and the given bodies do not match it", ErrUnreadable)
 	}
@@ -82,7 +85,7 @@ func (s Stores) restore(ctx context.Context, session types.NamespacedName, ref *
 		return fmt.Errorf("unable to delete the remaining parts of a snapshot: %w", err)
 	}
 	write := func(w io.Writer) error {
-		_, err := encode(w, bodies)
+		_, err := encode(ctx, w, bodies)
 		return err
 	}
 	if _, err := s.named(ref.Store).Write(ctx, session, ref.Key, write); err != nil {

@@ -19,6 +19,7 @@ package snapshot
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -32,6 +33,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/metered"
 )
 
 // header is the first line of a snapshot, before compression: the size of each of the bodies that follow.
@@ -55,8 +57,8 @@ const (
 const frameBytes = 1 << 20
 
 // encode writes bodies in their stored form, one or more frames of zstd, and returns a reference with their sizes and hash. The
-// result depends only on the bodies.
-func encode(w io.Writer, bodies Bodies) (*v1alpha1.SnapshotReference, error) {
+// result depends only on the bodies. If the context has turns (see package metered), each frame is compressed in one.
+func encode(ctx context.Context, w io.Writer, bodies Bodies) (*v1alpha1.SnapshotReference, error) {
 	line := headerLine(bodies)
 	plain := io.MultiReader(bytes.NewReader(line), bytes.NewReader(bodies.Request), bytes.NewReader(bodies.Response), bytes.NewReader(bodies.Metadata))
 	size := len(line) + bodies.Size()
@@ -64,9 +66,15 @@ func encode(w io.Writer, bodies Bodies) (*v1alpha1.SnapshotReference, error) {
 	piece, frame := make([]byte, min(size, frameBytes)), []byte(nil)
 	for rest := size; rest > 0; rest -= len(piece) {
 		piece = piece[:min(rest, frameBytes)]
-		must(io.ReadFull(plain, piece))
-		must(hash.Write(piece))
-		frame = encoder.EncodeAll(piece, frame[:0])
+		err := metered.Process(ctx, len(piece), func() error {
+			must(io.ReadFull(plain, piece))
+			must(hash.Write(piece))
+			frame = encoder.EncodeAll(piece, frame[:0])
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
 		if _, err := w.Write(frame); err != nil {
 			return nil, err
 		}
@@ -85,12 +93,13 @@ func (b Bodies) Matches(ref *v1alpha1.SnapshotReference) bool {
 	return ref.SizeBytes == int64(len(line)+b.Size()) && ref.SHA256 == hex.EncodeToString(hash.Sum(nil))
 }
 
-// decode reads what encode has written, or any other frames of zstd. It returns an error of the reader as it is, and ErrUnreadable if
+// decode reads what encode has written, or any other frames of zstd. It returns an error of the reader or of a turn as it is, and ErrUnreadable if
 // the data does not match the reference. It allocates as many bytes as the bodies have and about twice those of the largest frame,
-// whatever window size the data declares.
-func decode(stored io.Reader, ref *v1alpha1.SnapshotReference) (Bodies, error) {
+// whatever window size the data declares. If the context has turns (see package metered), the data that is read at once is decompressed
+// in one.
+func decode(ctx context.Context, stored io.Reader, ref *v1alpha1.SnapshotReference) (Bodies, error) {
 	source := &source{reader: stored, max: ref.StoredBytes}
-	bodies, err := decodeFrom(source, ref)
+	bodies, err := decodeFrom(ctx, source, ref)
 	switch {
 	case source.err != nil:
 		return Bodies{}, source.err
@@ -102,7 +111,7 @@ func decode(stored io.Reader, ref *v1alpha1.SnapshotReference) (Bodies, error) {
 	return bodies, nil
 }
 
-func decodeFrom(source *source, ref *v1alpha1.SnapshotReference) (Bodies, error) {
+func decodeFrom(ctx context.Context, source *source, ref *v1alpha1.SnapshotReference) (Bodies, error) {
 	var plain, batch []byte
 	frames, hash := bufio.NewReader(source), sha256.New()
 	for last := false; !last; {
@@ -113,11 +122,20 @@ func decodeFrom(source *source, ref *v1alpha1.SnapshotReference) (Bodies, error)
 		if plain == nil { // only now: a reference can have any size
 			plain = make([]byte, 0, ref.SizeBytes)
 		}
-		start := len(plain)
-		if plain, err = decompress(plain, batch); err != nil {
+		var damaged error
+		if err := metered.Process(ctx, int(min(ref.SizeBytes, frameBytes)), func() error {
+			start := len(plain)
+			if plain, damaged = decompress(plain, batch); damaged == nil {
+				must(hash.Write(plain[start:]))
+			}
+			return nil
+		}); err != nil {
+			source.err = err
 			return Bodies{}, err
 		}
-		must(hash.Write(plain[start:]))
+		if damaged != nil {
+			return Bodies{}, damaged
+		}
 	}
 	switch {
 	case int64(len(plain)) != ref.SizeBytes:
@@ -128,7 +146,7 @@ func decodeFrom(source *source, ref *v1alpha1.SnapshotReference) (Bodies, error)
 	return split(plain)
 }
 
-// source is a reader of at most max bytes. It counts them and keeps the first error.
+// source is a reader of at most max bytes. It counts them, and keeps the first error of its own, or of a turn.
 type source struct {
 	reader    io.Reader
 	read, max int64
@@ -146,33 +164,44 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// batchBytes is how many bytes of small frames are decompressed at once.
+// batchBytes is how many bytes of small frames are decompressed at once, unless their data has frameBytes.
 const batchBytes = 64 << 10
 
 // readFrames appends the next frames, and reports whether they are the last ones.
 func readFrames(r *bufio.Reader, batch []byte) (frames []byte, last bool, err error) {
-	for len(batch) < batchBytes {
+	for data := uint64(0); len(batch) < batchBytes && data < frameBytes; {
 		if _, err := r.Peek(1); err == io.EOF {
 			return batch, true, nil
 		}
-		if batch, err = appendFrame(r, batch); err != nil {
+		h, err := readHeader(r)
+		if err != nil {
 			return nil, false, err
+		}
+		if batch, err = appendFrame(r, batch, h); err != nil {
+			return nil, false, err
+		}
+		switch {
+		case h.HasFCS:
+			data += min(h.FrameContentSize, frameBytes)
+		case !h.Skippable:
+			data = frameBytes // the frame can be of any size
 		}
 	}
 	return batch, false, nil
 }
 
+// readHeader reads the header of the next frame, which remains to be read.
+func readHeader(r *bufio.Reader) (h zstd.Header, err error) {
+	const longest = 18 // zstd.HeaderMaxSize is 17
+	start, err := r.Peek(longest)
+	if err != nil && err != io.EOF {
+		return h, err
+	}
+	return h, h.Decode(start)
+}
+
 // appendFrame appends the next frame, or skips it if it is a skippable one. The format is described in RFC 8878, section 3.1.
-func appendFrame(r *bufio.Reader, frame []byte) ([]byte, error) {
-	const longestHeader = 18 // zstd.HeaderMaxSize is 17
-	start, err := r.Peek(longestHeader)
-	if err != nil && err != io.EOF { //nolint:errorlint // see source.Read
-		return nil, err
-	}
-	var h zstd.Header
-	if err := h.Decode(start); err != nil {
-		return nil, err
-	}
+func appendFrame(r *bufio.Reader, frame []byte, h zstd.Header) (_ []byte, err error) {
 	if h.Skippable {
 		_, err := r.Discard(h.HeaderSize + int(h.SkippableSize))
 		return frame, unexpected(err)

@@ -19,6 +19,7 @@ package snapshot
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ import (
 	"pgregory.net/rapid"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/metered"
 )
 
 // readAllFrames returns the frames of data as decode reads them, each batch by itself.
@@ -66,7 +68,7 @@ func TestEncode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stored bytes.Buffer
-			ref, err := encode(&stored, tc.bodies)
+			ref, err := encode(t.Context(), &stored, tc.bodies)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +79,7 @@ func TestEncode(t *testing.T) {
 			if frames := bytes.Count(stored.Bytes(), []byte{0x28, 0xb5, 0x2f, 0xfd}); frames != tc.wantFrames {
 				t.Errorf("%d frames, want %d", frames, tc.wantFrames)
 			}
-			got, err := decode(iotest.HalfReader(&stored), ref)
+			got, err := decode(t.Context(), iotest.HalfReader(&stored), ref)
 			if err != nil || !bytes.Equal(got.Request, tc.bodies.Request) || !bytes.Equal(got.Response, tc.bodies.Response) ||
 				!bytes.Equal(got.Metadata, tc.bodies.Metadata) {
 				t.Errorf("got other bodies, of %d, %d and %d bytes: %v", len(got.Request), len(got.Response), len(got.Metadata), err)
@@ -129,18 +131,18 @@ func TestForeignFrames(t *testing.T) {
 func TestDecode(t *testing.T) {
 	bodies := Bodies{Request: []byte(`{"input":"` + strings.Repeat("ab", 200) + `"}`)}
 	var buffer bytes.Buffer
-	ref, err := encode(&buffer, bodies)
+	ref, err := encode(t.Context(), &buffer, bodies)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stored := buffer.Bytes()
 	for cut := range stored {
-		if _, err := decode(bytes.NewReader(stored[:cut]), ref); !errors.Is(err, ErrUnreadable) {
+		if _, err := decode(t.Context(), bytes.NewReader(stored[:cut]), ref); !errors.Is(err, ErrUnreadable) {
 			t.Errorf("cut after %d of %d bytes: got %v, want it unreadable", cut, len(stored), err)
 		}
 		closed := fmt.Errorf("the connection was closed: %w", io.EOF)
 		failing := io.MultiReader(bytes.NewReader(stored[:cut]), iotest.ErrReader(closed))
-		if _, err := decode(failing, ref); err != closed { //nolint:errorlint // it is returned as it is
+		if _, err := decode(t.Context(), failing, ref); err != closed { //nolint:errorlint // it is returned as it is
 			t.Errorf("a reader that fails after %d of %d bytes: got %v, want %v", cut, len(stored), err, closed)
 		}
 	}
@@ -168,7 +170,7 @@ func TestDecode(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&ref)
 			}
-			got, err := decode(bytes.NewReader(tc.stored), &ref)
+			got, err := decode(t.Context(), bytes.NewReader(tc.stored), &ref)
 			if tc.want == "" {
 				if diff := cmp.Diff(bodies, got); err != nil || diff != "" {
 					t.Errorf("error %v, bodies (-want +got):\n%s", err, diff)
@@ -274,4 +276,34 @@ func FuzzUnpack(f *testing.F) {
 			t.Errorf("bodies of %d bytes with a declared size of %d: %v", bodies.Size(), size, err)
 		}
 	})
+}
+
+// TestTurns: large bodies are compressed and decompressed in turns, and an error of a turn says nothing about the bodies.
+func TestTurns(t *testing.T) {
+	refused := errors.New("no turn")
+	most, count := frameBytes, 0
+	ctx := metered.WithTurns(t.Context(), func(_ context.Context, bytes int, work func() error) error {
+		if count++; bytes > most {
+			return refused
+		}
+		return work()
+	})
+	want := Bodies{Request: bytes.Repeat([]byte("request "), 5*frameBytes/16)}
+	var buffer bytes.Buffer
+	ref, err := encode(ctx, &buffer, want)
+	if err != nil || count != 3 {
+		t.Fatalf("got %v after %d turns, want 3", err, count)
+	}
+	stored := buffer.Bytes()
+	got, err := decode(ctx, bytes.NewReader(stored), ref)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil || count < 6 {
+		t.Errorf("got %d bytes and %v after %d turns", got.Size(), err, count)
+	}
+	most = 0
+	if _, err := encode(ctx, io.Discard, want); err != refused { //nolint:errorlint // it is returned as it is
+		t.Errorf("encode: got %v, want %v", err, refused)
+	}
+	if _, err := decode(ctx, bytes.NewReader(stored), ref); err != refused { //nolint:errorlint // it is returned as it is
+		t.Errorf("decode: got %v, want %v", err, refused)
+	}
 }

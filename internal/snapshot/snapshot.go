@@ -127,7 +127,7 @@ func Write(ctx context.Context, store Store, session types.NamespacedName, bodie
 	var ref *v1alpha1.SnapshotReference
 	key := newKey()
 	parts, err := store.Write(ctx, session, key, func(w io.Writer) (err error) {
-		ref, err = encode(w, bodies)
+		ref, err = encode(ctx, w, bodies)
 		return err
 	})
 	if err != nil {
@@ -237,7 +237,7 @@ func read(ctx context.Context, from readFunc, session types.NamespacedName, ref 
 	if err != nil {
 		return Bodies{}, err
 	}
-	return decode(stored, ref)
+	return decode(ctx, stored, ref)
 }
 
 // keyPattern matches every key. Data under any other name does not belong to Catena or has a format that only a newer build

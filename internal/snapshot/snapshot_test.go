@@ -303,7 +303,7 @@ func TestDecodeChunk(t *testing.T) {
 func TestClosedConnection(t *testing.T) {
 	want := Bodies{Request: bytes.Repeat([]byte("catena "), 1000)}
 	var stored bytes.Buffer
-	ref, err := encode(&stored, want)
+	ref, err := encode(t.Context(), &stored, want)
 	if err != nil {
 		t.Fatal(err)
 	}
