@@ -68,13 +68,34 @@ type Record struct {
 	IsReduced bool
 }
 
-// newRecord returns the record of an object as the API server has sent it: see lean.Kind. Its strings do not keep the object alive.
-func newRecord(object gjson.Result, now time.Time) (metav1.ObjectMeta, *Record) {
+// parse returns the record of an object as the API server has sent it: see lean.Kind. If the view has that version, it is the record of the view,
+// so that another list of the same conversations takes little memory.
+func (v *View) parse(object gjson.Result) (metav1.ObjectMeta, *Record) {
 	fields := jsonvalue.Members(object, "metadata", "spec", "status")
 	metadata := kubeclient.ParseMetadata(fields[0])
-	r := &Record{Object: sessions.NewObject(&metadata, object), Deleting: metadata.DeletionTimestamp != nil, Received: now}
-	r.SpecNodes = int32(jsonvalue.Nodes(fields[1].Raw))
-	spec := jsonvalue.Members(fields[1], "conversationID", "headResponseID", "baseResponseID", "reservation",
+	sent := sessions.NewObject(&metadata, object)
+	known, found := v.Get(sent.Namespace, sent.Name)
+	// Observe does not know the size.
+	if found && known.UID == sent.UID && known.ResourceVersion == sent.ResourceVersion && known.ObjectBytes == sent.ObjectBytes {
+		return metadata, known
+	}
+	r := &Record{
+		Object: sent, Deleting: metadata.DeletionTimestamp != nil, Received: v.clock.Now(),
+		Created: sessions.SecondsOf(metadata.CreationTimestamp.Time), Updated: changedAt(fields[0]),
+	}
+	r.readSpec(fields[1])
+	status := DecodeStatus(fields[2])
+	if written := secondsOf(status.LastUpdateTime); written != 0 && r.Updated <= written {
+		r.Updated, r.IsReduced = written, status.ObservedGeneration != r.Generation
+	}
+	r.setStatus(status)
+	return metadata, r
+}
+
+// readSpec reads the spec of an object. The strings of the record do not keep the object alive.
+func (r *Record) readSpec(object gjson.Result) {
+	r.SpecNodes = int32(jsonvalue.Nodes(object.Raw))
+	spec := jsonvalue.Members(object, "conversationID", "headResponseID", "baseResponseID", "reservation",
 		"title", "userID", "parentConversationID", "state", "hiddenItems")
 	r.Misnamed = r.Name != v1alpha1.ObjectName(spec[0].Str)
 	r.ID, r.Head, r.Base, r.Reserved = strings.Clone(spec[0].Str), strings.Clone(spec[1].Str), strings.Clone(spec[2].Str), spec[3].IsObject()
@@ -84,14 +105,6 @@ func newRecord(object gjson.Result, now time.Time) (metav1.ObjectMeta, *Record) 
 	}
 	r.Hidden = hiddenOf(spec[8])
 	r.WithTurns = r.State == v1alpha1.ConversationStateDeleting
-	status := DecodeStatus(fields[2])
-	r.Created = sessions.SecondsOf(metadata.CreationTimestamp.Time)
-	r.Updated = changedAt(fields[0])
-	if written := secondsOf(status.LastUpdateTime); written != 0 && r.Updated <= written {
-		r.Updated, r.IsReduced = written, status.ObservedGeneration != r.Generation
-	}
-	r.setStatus(status)
-	return metadata, r
 }
 
 // hiddenOf returns the hash of a list of hidden items. A tenant that finds a collision gets a wrong preview, of its own conversation.

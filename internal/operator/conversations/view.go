@@ -203,10 +203,10 @@ func (v *View) set(r *Record) {
 		ns = newNamespace(r.Namespace)
 		v.namespaces[r.Namespace] = ns
 	}
-	r.Namespace = ns.name
 	known := ns.get(r.Name)
 	isNew := known == nil || known.ResourceVersion <= r.ResourceVersion
-	if isNew {
+	if isNew && known != r {
+		r.Namespace = ns.name
 		ns.set(r.carryOver(known))
 	}
 	v.mu.Unlock()
@@ -245,9 +245,11 @@ func (v *View) replace(records []*Record) {
 			ns = newNamespace(r.Namespace)
 			namespaces[r.Namespace] = ns
 		}
-		r.Namespace = ns.name
-		known, _ := v.Get(r.Namespace, r.Name) // only this goroutine stores another spec
-		ns.set(r.carryOver(known))
+		if known, _ := v.Get(r.Namespace, r.Name); known != r { // only this goroutine stores another spec
+			r.Namespace = ns.name
+			r = r.carryOver(known)
+		}
+		ns.set(r)
 	}
 	changed := map[string][]string{}
 	for name, ns := range namespaces {

@@ -49,8 +49,11 @@ func sent(c *v1alpha1.Conversation) gjson.Result {
 	return gjson.ParseBytes(raw)
 }
 
-func recordOf(c *v1alpha1.Conversation) *Record {
-	_, r := newRecord(sent(c), start)
+func recordOf(c *v1alpha1.Conversation) *Record { return recordAt(sent(c), start) }
+
+// recordAt returns the record of an object that an empty view receives at a time.
+func recordAt(object gjson.Result, at time.Time) *Record {
+	_, r := NewView(time.Hour, clocktesting.NewFakePassiveClock(at)).parse(object)
 	return r
 }
 
@@ -133,7 +136,7 @@ func TestUndecodable(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000)
 	object := `{"metadata":{"namespace":"ns","name":"c","resourceVersion":"7","generation":2},"spec":{"conversationID":"c",` +
 		`"headResponseID":"h","metadata":` + deep + `,"reservation":{"renewals":1e400}},"status":{"turns":1e400,"observedGeneration":2}}`
-	_, got := newRecord(gjson.Parse(object), start)
+	got := recordAt(gjson.Parse(object), start)
 	want := &Record{Object: got.Object, ID: "c", Head: "h", Reserved: true, Received: start, Written: NewFingerprint(&v1alpha1.ConversationStatus{})}
 	if diff := cmp.Diff(want, got); diff != "" || got.Name != "c" || got.ResourceVersion != 7 {
 		t.Errorf("record (-want +got):\n%s", diff)
@@ -362,8 +365,7 @@ func TestReceived(t *testing.T) {
 			v.set(recordOf(conversation("ns", "a", 1, "resp_2", "resp_1")))
 			changed := conversation("ns", "a", 2, "resp_2", "resp_1")
 			tc.change(changed)
-			_, next := newRecord(sent(changed), later)
-			v.set(next)
+			v.set(recordAt(sent(changed), later))
 			if got, _ := v.Get("ns", "a"); !got.Received.Equal(tc.want) {
 				t.Errorf("the head was received at %s, want %s", got.Received, tc.want)
 			}
@@ -390,7 +392,7 @@ func TestObserve(t *testing.T) {
 
 	later := conversation("ns", "a", 6, "resp_1", "")
 	later.Generation = 1
-	_, next := newRecord(sent(later), start.Add(time.Hour))
+	next := recordAt(sent(later), start.Add(time.Hour))
 	v.set(next)
 	if got, _ := v.Get("ns", "a"); !got.Received.Equal(start) {
 		t.Errorf("the spec was received at %s, want %s", got.Received, start)
@@ -403,6 +405,40 @@ func TestObserve(t *testing.T) {
 	v.Observe(next, next.WithStatus(written, status))
 	if _, found := v.Get("ns", "a"); found {
 		t.Error("a write brings back a deleted conversation")
+	}
+}
+
+// TestListKeepsRecords: another list, or the same event again, takes no memory for the conversations that have not changed.
+func TestListKeepsRecords(t *testing.T) {
+	v := NewView(time.Hour, clocktesting.NewFakePassiveClock(start))
+	receive := func(c *v1alpha1.Conversation) *Record {
+		_, r := v.parse(sent(c))
+		return r
+	}
+	first := receive(conversation("ns", "a", 1, "resp_1", ""))
+	v.replace([]*Record{first})
+	same := func() *Record { return receive(conversation("ns", "a", 1, "resp_1", "")) }
+	v.replace([]*Record{same()})
+	v.set(same())
+	if got, _ := v.Get("ns", "a"); got != first {
+		t.Error("an unchanged conversation has another record")
+	}
+	recreated, changed := conversation("ns", "a", 1, "resp_1", ""), conversation("ns", "a", 2, "resp_1", "")
+	recreated.UID = "another"
+	for name, c := range map[string]*v1alpha1.Conversation{"another object": recreated, "another version": changed} {
+		if receive(c) == first {
+			t.Errorf("%s has the same record", name)
+		}
+	}
+
+	status := &v1alpha1.ConversationStatus{ObservedGeneration: 1, Turns: 1}
+	written := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 1, ResourceVersion: "5"}}
+	v.Observe(first, first.WithStatus(written, status))
+	object := conversation("ns", "a", 1, "resp_1", "")
+	object.ResourceVersion, object.Status = "5", *status
+	v.set(receive(object))
+	if got, _ := v.Get("ns", "a"); int(got.ObjectBytes) != len(sent(object).Raw) {
+		t.Errorf("the object has %d bytes after a write, want %d", got.ObjectBytes, len(sent(object).Raw))
 	}
 }
 

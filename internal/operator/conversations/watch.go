@@ -20,8 +20,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/tidwall/gjson"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -34,8 +32,7 @@ import (
 // Run watches all conversations through a client of their group and version, and keeps the view current until ctx is done: see lean.Watch.
 func (v *View) Run(ctx context.Context, client rest.Interface) {
 	kind := lean.Kind[*Record]{
-		Resource: kubeclient.Conversations, Name: v1alpha1.ConversationKind,
-		Parse: func(object gjson.Result) (metav1.ObjectMeta, *Record) { return newRecord(object, v.clock.Now()) },
+		Resource: kubeclient.Conversations, Name: v1alpha1.ConversationKind, Parse: v.parse,
 	}
 	lean.Watch(ctx, client, kind, (*store)(v), v.age)
 }
