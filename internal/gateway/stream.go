@@ -157,14 +157,14 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	if !strings.HasPrefix(strings.TrimLeft(e.data, " \t\n"), "{") {
 		return s.forwardOther(ctx, e)
 	}
-	data, err := parseObject(jsonvalue.Bytes(e.data))
+	data, err := s.parse(ctx, e)
 	if err != nil {
-		return fmt.Errorf("the data of an event %w", err)
+		return err
 	}
 	kind := kindOf(e, data)
 	if isFailure(kind) && s.call.hideKeyIn(e, true) {
-		if data, err = parseObject(jsonvalue.Bytes(e.data)); err != nil {
-			return fmt.Errorf("the data of an event %w", err)
+		if data, err = s.parse(ctx, e); err != nil {
+			return err
 		}
 	}
 	if s.ended {
@@ -192,6 +192,17 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	}
 	s.showEvent(e, kind, data, item, changed)
 	return s.send(ctx, e)
+}
+
+// parse parses the data of an event.
+func (s *relay) parse(ctx context.Context, e *event) (*object, error) {
+	return inTurn(ctx, s.g, s.call, len(e.data), func() (*object, error) {
+		data, err := parseObject(jsonvalue.Bytes(e.data))
+		if err != nil {
+			return nil, fmt.Errorf("the data of an event %w", err)
+		}
+		return data, nil
+	})
 }
 
 // forwardOther forwards an event without a JSON object, such as a comment. Some engines end a stream with [DONE]. Before the
@@ -240,9 +251,23 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 		}
 	}
 	response.setMissing("status", quote(store.StatusInProgress))
-	data.set("response", s.turn.show(response, s.itemID).String())
-	e.replace(kind, data.String())
+	if err := s.replaceResponse(ctx, e, kind, data, response); err != nil {
+		return err
+	}
 	return s.send(ctx, e)
+}
+
+// replaceResponse replaces the response in an event by what the client sees of it. A client also gets a response that was saved after the
+// request's time.
+func (s *relay) replaceResponse(ctx context.Context, e *event, kind string, data, response *object) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	_, err := inTurn(ctx, s.g, s.call, len(e.data), func() (struct{}, error) {
+		data.set("response", s.turn.show(response, s.itemID).String())
+		e.replace(kind, data.String())
+		return struct{}{}, nil
+	})
+	return err
 }
 
 // keep makes a response the response of the turn. It shares the memory of its event, whose size is bytes.

@@ -138,6 +138,36 @@ func TestStreamSaveFailure(t *testing.T) {
 	}
 }
 
+// TestLargeEventsTakeTurns: a large event waits until its tenant may process it, and a small one does not.
+func TestLargeEventsTakeTurns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		event string
+		want  []string
+	}{
+		"small":          {`{"type":"engine.note","x":"x"}`, []string{"response.created", "engine.note", "response.completed"}},
+		"large":          {`{"type":"engine.note","x":"` + strings.Repeat("x", largeBody) + `"}`, []string{"response.created", "response.failed"}},
+		"large response": {`{"type":"response.in_progress","response":{"id":"resp_1","x":"` + strings.Repeat("x", largeBody) + `"}}`, []string{"response.created", "response.failed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, streamHandler(sse(created, tc.event, completed)), func(o *Options) { o.MaxParses, o.RequestTimeout = 2, 2*time.Second })
+			if err := f.gateway.parses.Acquire(t.Context(), "default", 1); err != nil {
+				t.Fatal(err)
+			}
+			got := kinds(f.create(`{"input":"a","stream":true}`).body)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("events while another turn of the tenant lasts (-want +got):\n%s", diff)
+			}
+			f.gateway.parses.Release("default", 1)
+			if got := kinds(f.create(`{"input":"a","stream":true}`).body); len(got) != 3 {
+				t.Errorf("got %v afterwards", got)
+			}
+			if used := f.gateway.parses.Used(); used != 0 {
+				t.Errorf("%d turns are still taken", used)
+			}
+		})
+	}
+}
+
 func TestClientDisconnects(t *testing.T) {
 	steps, gone := make(chan string), make(chan struct{})
 	f := start(t, stepHandler(steps, gone))
