@@ -25,7 +25,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/internal/requestid"
 	"github.com/catena-dev/catena/store"
@@ -45,7 +44,7 @@ type call struct {
 	// admitted.
 	requests, streams, memory *share
 	// reads are those of the gateway.
-	reads *fair.Budget
+	reads *reads
 	// upstreamKey is the gateway's own key that was sent to the engine, or empty. The file may have a newer one.
 	upstreamKey string
 	// engineCalled is set once the engine may have started a response.

@@ -48,7 +48,8 @@ type Gateway struct {
 	log         *slog.Logger
 	// The limits that tenants share.
 	requests, streams, memory, sockets *sharedLimit
-	parses, reads                      *fair.Budget
+	parses                             *fair.Budget
+	reads                              *reads
 	quotas                             *quotas
 	asked                              map[string]*served // by path
 	stopping                           atomic.Bool
@@ -72,7 +73,7 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		memory:   newSharedLimit(options.MaxInFlightBytes, "--max-inflight-bytes", "memory"),
 		sockets:  newSharedLimit(options.MaxWebSockets, "--max-websockets", "WebSocket connections"),
 		parses:   fair.NewBudget(options.MaxParses),
-		reads:    fair.NewBudget(options.MaxReads),
+		reads:    newReads(options.MaxReads),
 		quotas:   newQuotas(),
 		draining: make(chan struct{}),
 		now:      time.Now,

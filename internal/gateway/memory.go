@@ -225,9 +225,17 @@ func readAll(r io.Reader, s *share, hold func(bytes int64) error) ([]byte, error
 }
 
 // read reads from the store and holds the memory that this takes. After it returns, only the size of the result remains held.
-func read[T any](ctx context.Context, c *call, read func(context.Context) (T, error), size func(T) int64) (T, error) {
+func read[T any](ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64) (T, error) {
+	result, _, err := readCounted(ctx, c, get, size)
+	return result, err
+}
+
+// readCounted is read, and also returns how much memory was taken.
+func readCounted[T any](
+	ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64,
+) (result T, bytes int64, err error) {
 	var taken atomic.Int64
-	result, err := read(metered.With(ctx, func(bytes int64) error {
+	result, err = get(metered.With(ctx, func(bytes int64) error {
 		if err := c.hold(bytes); err != nil {
 			return err
 		}
@@ -239,22 +247,23 @@ func read[T any](ctx context.Context, c *call, read func(context.Context) (T, er
 		remaining = size(result)
 	}
 	if more := remaining - taken.Load(); more > 0 {
-		return result, c.hold(more) // the store does not count
+		return result, remaining, c.hold(more) // the store does not count
 	}
 	c.memory.give(taken.Load() - remaining)
-	return result, err
+	return result, taken.Load(), err
 }
 
 // readOne is read within the tenant's share of Options.MaxReads, for which it waits. get must wait for nothing but the store. Reads are shared
 // because every step of other requests slows down while one tenant reads many large objects.
-func readOne[T any](ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64) (T, error) {
-	tenant := c.store.Namespace()
-	if err := c.reads.Acquire(ctx, tenant, 1); err != nil {
-		var none T
-		return none, err
+func readOne[T any](ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64) (result T, err error) {
+	end, err := c.reads.begin(ctx, c.store.Namespace())
+	if err != nil {
+		return result, err
 	}
-	defer c.reads.Release(tenant, 1)
-	return read(ctx, c, get, size)
+	var bytes int64
+	defer func() { end(bytes) }()
+	result, bytes, err = readCounted(ctx, c, get, size)
+	return result, err
 }
 
 // sessionBytes returns the memory of a session.

@@ -89,7 +89,8 @@ type Options struct {
 	// decompressed, at the same time. Tenants share it as they share MaxInFlightBytes, but a body beyond its tenant's share waits.
 	MaxParses int64
 	// MaxReads is the number of turns, histories and conversations that are read from the store at the same time. Tenants share it as they share
-	// MaxInFlightBytes, but a read beyond its tenant's share waits.
+	// MaxInFlightBytes, but a read beyond its tenant's share waits. A read counts as one more for each readUnit that those of its tenant have
+	// taken on average, up to 1/maxReadPart of the limit.
 	MaxReads int64
 	// OnDisconnect is what happens to a response that is being created when its client goes away: OnDisconnectCancel or
 	// OnDisconnectFinish.
@@ -194,7 +195,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		fmt.Sprintf("Maximum number of bodies of %d KiB or more that are parsed or compared, and of compressed bodies that are decompressed, at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
 			"By default as many as the process has CPUs.", largeBody>>10))
 	flags.Int64Var(&o.MaxReads, "max-reads", o.MaxReads,
-		"Maximum number of turns, histories and conversations that are read from the store at the same time, shared among tenants like --max-inflight-bytes; others wait.")
+		fmt.Sprintf("Maximum number of turns, histories and conversations that are read from the store at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
+			"A read counts as one more for each %d KiB of memory that the last reads of its tenant took on average, up to a third of the limit.", readUnit>>10))
 	flags.StringVar(&o.OnDisconnect, "on-disconnect", o.OnDisconnect,
 		"What happens to a response that is being created when its client goes away: cancel (the engine stops, and the turn is saved as cancelled) or finish (the turn is saved as if the client had received the response, unless the client asked not to store it).")
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")

@@ -269,7 +269,12 @@ func TestReadsAreShared(t *testing.T) {
 	}
 	close(proceed)
 	group.Wait()
-	if used := f.gateway.reads.Used(); used != 0 {
+	if used := f.gateway.reads.budget.Used(); used != 0 {
 		t.Errorf("%d reads are still counted", used)
+	}
+	for _, tenant := range []string{"a", "b"} {
+		if f.gateway.reads.averageOf(tenant) == 0 {
+			t.Errorf("the sizes of the reads of tenant %s are not known", tenant)
+		}
 	}
 }
