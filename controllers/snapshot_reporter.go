@@ -164,7 +164,7 @@ func (r *SnapshotReporter) report(ctx context.Context, record *sessions.Record) 
 // clearReport sets the SnapshotReadable condition of a session to True if its bodies are readable although a replica failed to
 // read them, or failed to read the bodies of an earlier generation.
 func (r *ResponseSessionReconciler) clearReport(ctx context.Context, record *sessions.Record) error {
-	inObject := record.Snapshot == nil && record.Problem == ""
+	inObject := record.Snapshot == nil && record.Problem == nil
 	if readable := inObject || record.Verified; !readable || record.Reported == 0 {
 		return nil
 	}

@@ -45,7 +45,7 @@ var errBusy = errors.New("too many snapshots of the namespace are being read")
 // owner. Afterwards the view has the result, and the status records it. It returns errBusy if the read must wait.
 func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request) error {
 	record, found := r.View.Get(req.Namespace, req.Name)
-	if !found || record.Deleting || record.Snapshot == nil || record.Verified || record.Problem != "" {
+	if !found || record.Deleting || record.Snapshot == nil || record.Verified || record.Problem != nil {
 		return nil
 	}
 	if !r.verifications.TryAcquire(req.Namespace, 1) {

@@ -164,7 +164,7 @@ func (r *Reader) getOnce(ctx context.Context, namespace, name string, pay paymen
 	if err != nil || record == nil || record.Deleting {
 		return record, nil, err
 	}
-	if record.Snapshot != nil && record.Problem == "" {
+	if record.Snapshot != nil && record.Problem == nil {
 		if err := pay(ctx, record); err != nil {
 			return nil, nil, err
 		}

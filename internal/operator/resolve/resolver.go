@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/ptr"
 	"golang.org/x/sync/errgroup"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -216,8 +217,8 @@ func (l *lookup) explain(walkErr error) {
 	if chainError.Rule != chain.SnapshotUnreadable || s == nil {
 		return
 	}
-	chainError.Problem = s.Problem
-	if s.Snapshot != nil && s.Problem != "" {
+	chainError.Problem = ptr.Deref(s.Problem, "")
+	if s.Snapshot != nil && s.Problem != nil {
 		return
 	}
 	known, found := l.view.Get(s.Namespace, s.Name)

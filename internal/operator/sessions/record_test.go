@@ -46,7 +46,7 @@ func TestRecordKeeps(t *testing.T) {
 	want := []string{
 		"Namespace string", "Name string", "UID sessions.UID", "Generation int64", "ResourceVersion uint64", "ObjectBytes int32", "SpecNodes int32",
 		"Created sessions.Seconds", "Since sessions.Seconds", "Turn chain.Turn", "Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64",
-		"Listing *sessions.Listing", "Problem string", "Reported int64", "Written sessions.Fingerprint", "ChainValid sessions.ConditionStatus",
+		"Listing *sessions.Listing", "Problem *string", "Reported int64", "Written sessions.Fingerprint", "ChainValid sessions.ConditionStatus",
 		"Misnamed bool", "Deleting bool", "HasOwner bool", "OmitOwner bool", "OutdatedOwner bool", "Verified bool", "HasVerdict bool",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -104,14 +104,14 @@ func TestNewRecord(t *testing.T) {
 		"other status": {func(o *v1alpha1.ResponseSession) { o.Spec.ResponseStatus = "odd" }, func(s *Record) { s.Turn.Status = "odd" }},
 		"numeric input": {func(o *v1alpha1.ResponseSession) { o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)} }, func(s *Record) {
 			s.Turn.Unreadable, s.SnapshotBytes = true, 11
-			s.Problem = "unable to read `input` of the request: must be a string or a list of objects: must be a list"
+			s.Problem = new("unable to read `input` of the request: must be a string or a list of objects: must be a list")
 		}},
 		"newer bodies": {func(o *v1alpha1.ResponseSession) {
 			o.Spec.Format = 3
 			o.Spec.Request, o.Spec.CreatedAt = &runtime.RawExtension{Raw: []byte(`[5]`)}, nil
 		}, func(s *Record) {
 			s.Turn.Unreadable, s.SnapshotBytes = true, 3
-			s.Problem = "its bodies are in format 3, and the operator reads formats up to 2: upgrade the operator"
+			s.Problem = new("its bodies are in format 3, and the operator reads formats up to 2: upgrade the operator")
 		}},
 		"packed": {func(o *v1alpha1.ResponseSession) {
 			o.Spec.Format, o.Spec.Packed = 2, packed(`{"input":"hi"}`)
@@ -119,13 +119,13 @@ func TestNewRecord(t *testing.T) {
 		}, func(s *Record) { s.SnapshotBytes = 14 }},
 		"packed, not flattened": {func(o *v1alpha1.ResponseSession) { o.Spec.Packed = packed(`{"input":5}`) }, func(s *Record) {
 			s.Turn.Unreadable, s.SnapshotBytes = true, 11
-			s.Problem = "unable to read `input` of the request: must be a string or a list of objects: must be a list"
+			s.Problem = new("unable to read `input` of the request: must be a string or a list of objects: must be a list")
 		}},
 		"packed, damaged": {func(o *v1alpha1.ResponseSession) { o.Spec.Packed = packed(`{}`)[4:] }, func(s *Record) {
-			s.Turn.Unreadable, s.Problem = true, "`spec.packed` is damaged"
+			s.Turn.Unreadable, s.Problem = true, new("`spec.packed` is damaged")
 		}},
 		"packed, newer": {func(o *v1alpha1.ResponseSession) { o.Spec.Format, o.Spec.Packed = 3, "newer" }, func(s *Record) {
-			s.Turn.Unreadable, s.Problem = true, "its bodies are in format 3, and the operator reads formats up to 2: upgrade the operator"
+			s.Turn.Unreadable, s.Problem = true, new("its bodies are in format 3, and the operator reads formats up to 2: upgrade the operator")
 		}},
 		"newer snapshot": {func(o *v1alpha1.ResponseSession) {
 			o.Spec.Snapshot = &v1alpha1.SnapshotReference{Store: "Cold", Key: "f2.key", SizeBytes: 9, Format: 2}
@@ -134,7 +134,7 @@ func TestNewRecord(t *testing.T) {
 		}, func(s *Record) {
 			s.Snapshot = &v1alpha1.SnapshotReference{Store: "Cold", Key: "f2.key", SizeBytes: 9, Format: 2}
 			s.Turn.Unreadable, s.SnapshotBytes = true, 9
-			s.Problem = "its snapshot is in format 2, and the operator reads formats up to 1: upgrade the operator"
+			s.Problem = new("its snapshot is in format 2, and the operator reads formats up to 1: upgrade the operator")
 		}},
 		"format of this build": {func(o *v1alpha1.ResponseSession) { o.Spec.Format = 1 }, func(*Record) {}},
 		"outdated owner": {func(o *v1alpha1.ResponseSession) {

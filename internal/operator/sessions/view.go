@@ -24,6 +24,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/broadcast"
 	"github.com/catena-dev/catena/internal/chain"
@@ -241,7 +243,7 @@ func (ns *namespaceView) verdict(r *Record, maxDepth int) Verdict {
 	}
 	// The message goes into a status, which is not rewritten if an ancestor changes from queued to in_progress.
 	if verdict.BrokenAt == r.Turn.ID {
-		verdict.Explanation.Status, verdict.Explanation.Problem = r.Turn.Status, r.Problem
+		verdict.Explanation.Status, verdict.Explanation.Problem = r.Turn.Status, ptr.Deref(r.Problem, "")
 	}
 	return verdict
 }
