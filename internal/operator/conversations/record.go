@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,6 +75,7 @@ func (v *View) parse(object gjson.Result) (metav1.ObjectMeta, *Record) {
 	fields := jsonvalue.Members(object, "metadata", "spec", "status")
 	metadata := kubeclient.ParseMetadata(fields[0])
 	sent := sessions.NewObject(&metadata, object)
+	sent.Namespace = unique.Make(sent.Namespace).Value() // the records of a namespace share its name
 	known, found := v.Get(sent.Namespace, sent.Name)
 	// Observe does not know the size.
 	if found && known.UID == sent.UID && known.ResourceVersion == sent.ResourceVersion && known.ObjectBytes == sent.ObjectBytes {
@@ -188,7 +190,7 @@ func (r *Record) WithStatus(object *metav1.PartialObjectMetadata, status *v1alph
 // carryOver returns the record with the time at which the view received its head and base, given the known record of the object, or nil. A
 // renewal of a reservation changes neither.
 func (r *Record) carryOver(known *Record) *Record {
-	if known == nil || known.UID != r.UID || known.Head != r.Head || known.Base != r.Base {
+	if known == nil || known == r || known.UID != r.UID || known.Head != r.Head || known.Base != r.Base {
 		return r
 	}
 	next := *r

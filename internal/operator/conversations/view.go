@@ -51,7 +51,6 @@ type View struct {
 
 // namespace holds the conversations of one namespace.
 type namespace struct {
-	name   string // shared by the records
 	byName map[string]*Record
 	names  *btree.BTree[string] // of byName
 	byTurn *btree.BTree[reference]
@@ -200,13 +199,12 @@ func (v *View) set(r *Record) {
 	v.mu.Lock()
 	ns := v.namespaces[r.Namespace]
 	if ns == nil {
-		ns = newNamespace(r.Namespace)
+		ns = newNamespace()
 		v.namespaces[r.Namespace] = ns
 	}
 	known := ns.get(r.Name)
 	isNew := known == nil || known.ResourceVersion <= r.ResourceVersion
-	if isNew && known != r {
-		r.Namespace = ns.name
+	if isNew {
 		ns.set(r.carryOver(known))
 	}
 	v.mu.Unlock()
@@ -242,14 +240,11 @@ func (v *View) replace(records []*Record) {
 	for _, r := range records {
 		ns := namespaces[r.Namespace]
 		if ns == nil {
-			ns = newNamespace(r.Namespace)
+			ns = newNamespace()
 			namespaces[r.Namespace] = ns
 		}
-		if known, _ := v.Get(r.Namespace, r.Name); known != r { // only this goroutine stores another spec
-			r.Namespace = ns.name
-			r = r.carryOver(known)
-		}
-		ns.set(r)
+		known, _ := v.Get(r.Namespace, r.Name) // only this goroutine stores another spec
+		ns.set(r.carryOver(known))
 	}
 	changed := map[string][]string{}
 	for name, ns := range namespaces {
@@ -275,9 +270,9 @@ func (v *View) replace(records []*Record) {
 	}
 }
 
-func newNamespace(name string) *namespace {
+func newNamespace() *namespace {
 	return &namespace{
-		name: name, byName: map[string]*Record{},
+		byName: map[string]*Record{},
 		names:  btree.NewWithFreeList(treeDegree, cmp.Less[string], btree.NewFreeList[string](0)),
 		byTurn: btree.NewWithFreeList(treeDegree, reference.less, btree.NewFreeList[reference](0)),
 	}

@@ -449,7 +449,8 @@ func TestReplaceWhileObserved(t *testing.T) {
 	const conversations = 100
 	list := func() (records []*Record) {
 		for i := range conversations {
-			records = append(records, recordOf(conversation("ns", fmt.Sprint("c", i), 1, "resp_1", "")))
+			_, r := v.parse(sent(conversation("ns", fmt.Sprint("c", i), 1, "resp_1", "")))
+			records = append(records, r)
 		}
 		return records
 	}
@@ -474,6 +475,9 @@ func TestReplaceWhileObserved(t *testing.T) {
 		}
 		if known, found := v.Get("ns", fmt.Sprint("c", i%conversations)); found {
 			v.Observe(known, known.WithStatus(written, status))
+			if known.NamespacedName().Namespace != "ns" {
+				t.Fatal("the record of a conversation has changed")
+			}
 		}
 	}
 }
