@@ -122,12 +122,9 @@ func decodeFrom(ctx context.Context, source *source, ref *v1alpha1.SnapshotRefer
 		if plain == nil { // only now: a reference can have any size
 			plain = make([]byte, 0, ref.SizeBytes)
 		}
-		var damaged error
+		start, damaged := len(plain), error(nil)
 		if err := metered.Process(ctx, int(min(ref.SizeBytes, frameBytes)), func() error {
-			start := len(plain)
-			if plain, damaged = decompress(plain, batch); damaged == nil {
-				must(hash.Write(plain[start:]))
-			}
+			plain, damaged = decompress(plain, batch)
 			return nil
 		}); err != nil {
 			source.err = err
@@ -135,6 +132,15 @@ func decodeFrom(ctx context.Context, source *source, ref *v1alpha1.SnapshotRefer
 		}
 		if damaged != nil {
 			return Bodies{}, damaged
+		}
+		for piece := range slices.Chunk(plain[start:], frameBytes) { // a batch can become all of the data
+			if err := metered.Process(ctx, len(piece), func() error {
+				must(hash.Write(piece))
+				return nil
+			}); err != nil {
+				source.err = err
+				return Bodies{}, err
+			}
 		}
 	}
 	switch {
@@ -164,44 +170,33 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// batchBytes is how many bytes of small frames are decompressed at once, unless their data has frameBytes.
+// batchBytes is how many bytes of small frames are decompressed at once.
 const batchBytes = 64 << 10
 
 // readFrames appends the next frames, and reports whether they are the last ones.
 func readFrames(r *bufio.Reader, batch []byte) (frames []byte, last bool, err error) {
-	for data := uint64(0); len(batch) < batchBytes && data < frameBytes; {
+	for len(batch) < batchBytes {
 		if _, err := r.Peek(1); err == io.EOF {
 			return batch, true, nil
 		}
-		h, err := readHeader(r)
-		if err != nil {
+		if batch, err = appendFrame(r, batch); err != nil {
 			return nil, false, err
-		}
-		if batch, err = appendFrame(r, batch, h); err != nil {
-			return nil, false, err
-		}
-		switch {
-		case h.HasFCS:
-			data += min(h.FrameContentSize, frameBytes)
-		case !h.Skippable:
-			data = frameBytes // the frame can be of any size
 		}
 	}
 	return batch, false, nil
 }
 
-// readHeader reads the header of the next frame, which remains to be read.
-func readHeader(r *bufio.Reader) (h zstd.Header, err error) {
-	const longest = 18 // zstd.HeaderMaxSize is 17
-	start, err := r.Peek(longest)
-	if err != nil && err != io.EOF {
-		return h, err
-	}
-	return h, h.Decode(start)
-}
-
 // appendFrame appends the next frame, or skips it if it is a skippable one. The format is described in RFC 8878, section 3.1.
-func appendFrame(r *bufio.Reader, frame []byte, h zstd.Header) (_ []byte, err error) {
+func appendFrame(r *bufio.Reader, frame []byte) ([]byte, error) {
+	const longestHeader = 18 // zstd.HeaderMaxSize is 17
+	start, err := r.Peek(longestHeader)
+	if err != nil && err != io.EOF { //nolint:errorlint // see source.Read
+		return nil, err
+	}
+	var h zstd.Header
+	if err := h.Decode(start); err != nil {
+		return nil, err
+	}
 	if h.Skippable {
 		_, err := r.Discard(h.HeaderSize + int(h.SkippableSize))
 		return frame, unexpected(err)

@@ -296,7 +296,7 @@ func TestTurns(t *testing.T) {
 	}
 	stored := buffer.Bytes()
 	got, err := decode(ctx, bytes.NewReader(stored), ref)
-	if diff := cmp.Diff(want, got); diff != "" || err != nil || count < 6 {
+	if !bytes.Equal(want.Request, got.Request) || err != nil || count < 7 {
 		t.Errorf("got %d bytes and %v after %d turns", got.Size(), err, count)
 	}
 	most = 0
