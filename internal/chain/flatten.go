@@ -65,7 +65,7 @@ func (t *Items) Size() int {
 // items. Items of any type are passed through unparsed and unchanged.
 //
 // It returns an error if a body is not a JSON object, the instructions are not a string, the input is neither a string nor
-// a list of objects, or the output is not a list of objects. Null is the same as absent.
+// a list of objects, the output is not a list of objects, or there are more than MaxItems items. Null is the same as absent.
 func Flatten(request, response []byte) (*Items, error) {
 	in, out, err := parse(request, response)
 	if err != nil {
@@ -74,7 +74,7 @@ func Flatten(request, response []byte) (*Items, error) {
 	return FlattenObjects(in, out)
 }
 
-// Check returns the error of Flatten without making the list of the items, or ErrTooManyItems.
+// Check returns the error of Flatten without making the list of the items, and ErrTooManyItems if there are more than maxItems.
 func Check(request, response []byte, maxItems int) error {
 	in, out, err := parse(request, response)
 	if err != nil {
@@ -90,7 +90,11 @@ func Check(request, response []byte, maxItems int) error {
 	return err
 }
 
-// ErrTooManyItems indicates that a turn has more items than the caller accepts.
+// MaxItems (1,048,576) is the maximum number of items of a turn. The smallest one has two bytes as JSON, and takes ten times as much memory: with 60
+// MiB of them, the histories of one namespace would take that of others.
+const MaxItems = 1 << 20
+
+// ErrTooManyItems indicates that a turn has more items than MaxItems, or than the caller accepts.
 var ErrTooManyItems = errors.New("the turn has too many items")
 
 func parse(request, response []byte) (in, out jsonvalue.Object, err error) {
@@ -151,13 +155,28 @@ func (p parts) eachItem(yield func(item ...string) error) (instructions []string
 	default:
 		return nil, errors.New("unable to read `instructions` of the request: must be a string")
 	}
-	if err := eachInput(p.input, yield); err != nil {
-		return nil, fmt.Errorf("unable to read `input` of the request: must be a string or a list of objects: %w", err)
+	n := 0
+	counted := func(item ...string) error {
+		if n++; n > MaxItems {
+			return ErrTooManyItems
+		}
+		return yield(item...)
 	}
-	if err := eachOf(p.output, yield); err != nil {
-		return nil, fmt.Errorf("unable to read `output` of the response: must be a list of objects: %w", err)
+	if err := eachInput(p.input, counted); err != nil {
+		return nil, unlessTooMany(err, "unable to read `input` of the request: must be a string or a list of objects")
+	}
+	if err := eachOf(p.output, counted); err != nil {
+		return nil, unlessTooMany(err, "unable to read `output` of the response: must be a list of objects")
 	}
 	return instructions, nil
+}
+
+// unlessTooMany adds a message to an error about the form of a list.
+func unlessTooMany(err error, message string) error {
+	if errors.Is(err, ErrTooManyItems) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", message, err)
 }
 
 // EachInput yields the items of a request's input, raw JSON or empty: a string is one user message. It returns an error if it

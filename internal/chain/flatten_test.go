@@ -19,6 +19,8 @@ package chain
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -26,6 +28,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // The names of the cases begin with the statement about GodeX's flattening that they test: G13 to G16.
@@ -218,5 +222,33 @@ func TestFlattenLarge(t *testing.T) {
 	}
 	if got := compact(make([]int, 1, 100)); cap(got) > 8 {
 		t.Errorf("one number takes the memory of %d", cap(got))
+	}
+}
+
+// TestMaxItems: a turn has at most MaxItems items, however many bytes it has.
+func TestMaxItems(t *testing.T) {
+	list := func(items int) string { return "[" + strings.TrimSuffix(strings.Repeat("{},", items), ",") + "]" }
+	const half = MaxItems / 2
+	for name, tc := range map[string]struct {
+		input, output int
+		want          error
+	}{
+		"as many":      {half, half, nil},
+		"one more":     {half, half + 1, ErrTooManyItems},
+		"in the input": {MaxItems + 1, 0, ErrTooManyItems},
+	} {
+		t.Run(name, func(t *testing.T) {
+			request, response := []byte(`{"input":`+list(tc.input)+`}`), []byte(`{"output":`+list(tc.output)+`}`)
+			items, err := Flatten(request, response)
+			if !errors.Is(err, tc.want) || err == nil && items.Len() != tc.input+tc.output {
+				t.Errorf("Flatten returns %v, want %v", err, tc.want)
+			}
+			if err := Check(request, response, math.MaxInt); !errors.Is(err, tc.want) {
+				t.Errorf("Check returns %v, want %v", err, tc.want)
+			}
+			if err := CheckObjects(jsonvalue.ValidObject(request), jsonvalue.ValidObject(response)); !errors.Is(err, tc.want) {
+				t.Errorf("CheckObjects returns %v, want %v", err, tc.want)
+			}
+		})
 	}
 }

@@ -35,8 +35,8 @@ const (
 )
 
 // Validate returns an error that is ErrInvalid if a session must not be stored: an ID or the status is missing or too long,
-// a time cannot be written in RFC 3339, the turn is its own parent, or a body is not the JSON of the Responses API or is
-// nested more than 1000 levels deep. store.Store.Save calls it.
+// a time cannot be written in RFC 3339, the turn is its own parent, it has more than chain.MaxItems items, or a body is not the JSON of the
+// Responses API or is nested more than 1000 levels deep. store.Store.Save calls it.
 func (s *Session) Validate() error {
 	for _, field := range []struct {
 		name, value string
