@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -32,6 +33,7 @@ import (
 	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
@@ -77,6 +79,8 @@ type Reader struct {
 	bytes    *fair.Budget
 	// minBytes is the minimum that a snapshot counts for, so that no more snapshots than objects are read at once.
 	minBytes int64
+	// turns are the processors, by namespace: large bodies are decompressed and turned into items in turns.
+	turns *fair.Budget
 }
 
 // NewReader returns a reader that uses a client of the sessions' group and version, and reads the bodies that are not in
@@ -85,7 +89,7 @@ func NewReader(client rest.Interface, snapshots snapshot.Stores, options Options
 	return &Reader{
 		client: client, cache: fair.NewCache[cacheKey, *chain.Items](options.CacheBytes), slots: fair.NewBudget(options.LiveReads),
 		snapshots: snapshots, maxBytes: options.HistoryBytes, bytes: fair.NewBudget(options.InFlightBytes),
-		minBytes: options.InFlightBytes / options.LiveReads,
+		minBytes: options.InFlightBytes / options.LiveReads, turns: newProcessors(),
 	}
 }
 
@@ -168,15 +172,16 @@ func (r *Reader) getOnce(ctx context.Context, namespace, name string, pay paymen
 		if err := pay(ctx, record); err != nil {
 			return nil, nil, err
 		}
-		bodies, err := r.readSnapshot(ctx, record)
+		err := r.readSnapshot(ctx, record, func(bodies snapshot.Bodies) {
+			items, err = flatten(bodies.Request, bodies.Response)
+			record.Turn.Unreadable, record.Verified = err != nil, err == nil
+		})
 		if errors.Is(err, snapshot.ErrUnreadable) {
 			return r.lost(ctx, record)
 		}
 		if err != nil {
 			return nil, nil, err
 		}
-		items, err = flatten(bodies.Request, bodies.Response)
-		record.Turn.Unreadable, record.Verified = err != nil, err == nil
 	}
 	if items != nil {
 		r.Keep(record, items)
@@ -201,21 +206,48 @@ func (r *Reader) getObject(ctx context.Context, namespace, name string) (*sessio
 	return record, items, nil
 }
 
-// readSnapshot reads bodies that are outside their object. Meanwhile they are in memory, and what a bucket stores of them.
-func (r *Reader) readSnapshot(ctx context.Context, record *sessions.Record) (snapshot.Bodies, error) {
+// readSnapshot reads bodies that are outside their object, and uses them in a turn. Until then they are in memory, and what a bucket stores of them
+// or their items.
+func (r *Reader) readSnapshot(ctx context.Context, record *sessions.Record, use func(snapshot.Bodies)) error {
 	if max(record.Snapshot.SizeBytes, record.Snapshot.StoredBytes) > r.maxBytes {
-		return snapshot.Bodies{}, fmt.Errorf("%w: response %q alone has %d bytes, and --max-history-bytes is less", ErrTooLarge, record.Turn.ID, record.Snapshot.SizeBytes)
+		return fmt.Errorf("%w: response %q alone has %d bytes, and --max-history-bytes is less", ErrTooLarge, record.Turn.ID, record.Snapshot.SizeBytes)
 	}
-	size := min(max(record.Snapshot.SizeBytes+record.Snapshot.StoredBytes, r.minBytes), r.maxBytes)
+	size := min(max(record.Snapshot.SizeBytes+max(record.Snapshot.SizeBytes, record.Snapshot.StoredBytes), r.minBytes), r.maxBytes)
 	if err := r.bytes.Acquire(ctx, record.Namespace, size); err != nil {
-		return snapshot.Bodies{}, err
+		return err
 	}
 	defer r.bytes.Release(record.Namespace, size)
+	ctx = metered.WithTurns(ctx, r.turnsOf(record.Namespace))
+	read := r.snapshots.Read
 	if record.Reported == record.Generation {
-		return r.snapshots.ReadCurrent(ctx, record.NamespacedName(), record.Snapshot)
+		read = r.snapshots.ReadCurrent
 	}
-	return r.snapshots.Read(ctx, record.NamespacedName(), record.Snapshot)
+	bodies, err := read(ctx, record.NamespacedName(), record.Snapshot)
+	if err != nil {
+		return err
+	}
+	return metered.Process(ctx, bodies.Size(), func() error {
+		use(bodies)
+		return nil
+	})
 }
+
+// turnsOf returns the turns of a namespace. Small data takes none.
+func (r *Reader) turnsOf(namespace string) metered.Turns {
+	const large = 64 << 10
+	return func(ctx context.Context, bytes int, work func() error) error {
+		if bytes >= large {
+			if err := r.turns.Acquire(ctx, namespace, 1); err != nil {
+				return err
+			}
+			defer r.turns.Release(namespace, 1)
+		}
+		return work()
+	}
+}
+
+// newProcessors returns a budget of the processors. One namespace alone has half of them.
+func newProcessors() *fair.Budget { return fair.NewBudget(int64(max(2, runtime.GOMAXPROCS(0)))) }
 
 // lost returns a session as unreadable, unless it was overwritten or deleted while its snapshot was read: then the old snapshot
 // is expected to be gone.

@@ -17,10 +17,12 @@ limitations under the License.
 package resolve_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,13 +30,16 @@ import (
 	"testing/synctest"
 
 	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/snapshot"
 )
 
 // TestCacheIsBounded reads more items than the cache holds.
@@ -172,26 +177,13 @@ func TestUnrelated404(t *testing.T) {
 // TestReadsOfLostSnapshotsAreShared: to find out whether a session whose snapshot is lost has been changed is a live read, too. A namespace
 // has as many of them in progress as of any others.
 func TestReadsOfLostSnapshotsAreShared(t *testing.T) {
-	const metadata = `"metadata":{"namespace":"greedy","name":"lost","uid":"5f0c1b2a-0000-4000-8000-000000000001","generation":1}`
-	object := `{"apiVersion":"sessions.catena.dev/v1alpha1","kind":"ResponseSession",` + metadata + `,"spec":{"responseID":"lost",` +
-		`"responseStatus":"completed","snapshot":{"store":"Chunks","key":"` + strings.Repeat("a", 26) +
-		`","parts":1,"sizeBytes":1,"storedBytes":1,"sha256":"` + strings.Repeat("0", 64) + `"}}}`
 	synctest.Test(t, func(t *testing.T) { // to wait until no more reads start
 		var started atomic.Int64
 		proceed := make(chan struct{})
-		client, err := kubeclient.New(&rest.Config{Host: "http://kube", Transport: transport(func(r *http.Request) (*http.Response, error) {
-			body := object
-			if r.Header.Get("Accept") == kubeclient.MetadataOnly {
-				body = `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata",` + metadata + `}`
-				started.Add(1)
-				<-proceed
-			}
-			header := http.Header{"Content-Type": {"application/json"}}
-			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
-		})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		object, client := withSnapshot(t, func() {
+			started.Add(1)
+			<-proceed
+		})
 		options := resolve.DefaultOptions()
 		options.LiveReads = 4
 		reader := resolve.NewReader(client, nil, options)
@@ -207,6 +199,71 @@ func TestReadsOfLostSnapshotsAreShared(t *testing.T) {
 		synctest.Wait()
 		if got, share := started.Load(), options.LiveReads/2; got != share {
 			t.Errorf("%d reads are in progress, want the share of %d", got, share)
+		}
+		close(proceed)
+		reads.Wait()
+	})
+}
+
+// withSnapshot returns a session with a snapshot of a byte, and a client of an API server that has no other one. It calls onLook when it is asked
+// whether the session is still the same.
+func withSnapshot(t *testing.T, onLook func()) (object string, client rest.Interface) {
+	t.Helper()
+	const metadata = `"metadata":{"namespace":"greedy","name":"lost","uid":"5f0c1b2a-0000-4000-8000-000000000001","generation":1}`
+	object = `{"apiVersion":"sessions.catena.dev/v1alpha1","kind":"ResponseSession",` + metadata + `,"spec":{"responseID":"lost",` +
+		`"responseStatus":"completed","snapshot":{"store":"Chunks","key":"` + strings.Repeat("a", 26) +
+		`","parts":1,"sizeBytes":1,"storedBytes":1,"sha256":"` + strings.Repeat("0", 64) + `"}}}`
+	client, err := kubeclient.New(&rest.Config{Host: "http://kube", Transport: transport(func(r *http.Request) (*http.Response, error) {
+		body := object
+		if r.Header.Get("Accept") == kubeclient.MetadataOnly {
+			body = `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata",` + metadata + `}`
+			onLook()
+		}
+		header := http.Header{"Content-Type": {"application/json"}}
+		return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object, client
+}
+
+// processing is a store of snapshots that processes large data for each read.
+type processing struct {
+	snapshot.Store
+	process func() error
+}
+
+func (p *processing) Name() string { return v1alpha1.SnapshotStoreChunks }
+
+func (p *processing) Read(ctx context.Context, _ types.NamespacedName, _ string, _ int, _ int64) (io.Reader, error) {
+	return nil, metered.Process(ctx, 1<<20, p.process)
+}
+
+// TestSnapshotsTakeTurns: the snapshots of one namespace are processed with half of the processors.
+func TestSnapshotsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var started atomic.Int64
+		proceed, processed := make(chan struct{}), errors.New("processed")
+		store := &processing{process: func() error {
+			started.Add(1)
+			<-proceed
+			return processed
+		}}
+		object, client := withSnapshot(t, func() {})
+		reader := resolve.NewReader(client, snapshot.Stores{store}, resolve.DefaultOptions())
+		record := sessions.NewRecord(gjson.Parse(object), nil)
+		var reads sync.WaitGroup
+		for range 4 + runtime.GOMAXPROCS(0) {
+			reads.Go(func() {
+				if _, err := reader.Readable(t.Context(), record); !errors.Is(err, processed) {
+					t.Errorf("got %v, want %v", err, processed)
+				}
+			})
+		}
+		synctest.Wait()
+		if got, share := started.Load(), int64(max(2, runtime.GOMAXPROCS(0))/2); got != share {
+			t.Errorf("%d snapshots are processed at once, want the share of %d", got, share)
 		}
 		close(proceed)
 		reads.Wait()

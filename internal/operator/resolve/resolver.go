@@ -21,14 +21,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/utils/ptr"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/ptr"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
@@ -49,7 +48,7 @@ type Resolver struct {
 	historyBytes int64
 	requests     *fair.Budget // by namespace
 	// walks are the processors, so that walks along deep chains, of which one namespace can request many at once, leave some for
-	// others. One namespace alone walks with half of them.
+	// others.
 	walks  *fair.Budget // by namespace
 	shared *shared
 	// confirmations limits the turns that are confirmed with live reads. answers limits the bytes of histories, and of snapshots that
@@ -67,7 +66,7 @@ func New(view *sessions.View, reader *Reader, report func(*sessions.Record), opt
 	return &Resolver{
 		view: view, reader: reader, report: report,
 		historyBytes: options.HistoryBytes, requests: fair.NewBudget(options.InFlightRequests),
-		walks: fair.NewBudget(int64(max(2, runtime.GOMAXPROCS(0)))), shared: newShared(options.InFlightBytes, options.share()),
+		walks: newProcessors(), shared: newShared(options.InFlightBytes, options.share()),
 		confirmations: newRate(options.ConfirmationsPerSecond, time.Second, options.WaitingRequests,
 			"too many broken chains, or chains that have just been changed, were resolved in this namespace"),
 		answers: newRate(options.AnswerBytesPerSecond, answerBurst, options.WaitingRequests,
