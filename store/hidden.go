@@ -18,7 +18,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -59,22 +58,27 @@ func (c *Conversations) hasItem(ctx context.Context, responseID string, number i
 	return slices.ContainsFunc(turn.Origins, func(o Origin) bool { return number >= o.First && number < o.First+o.Count }), nil
 }
 
-// hideItems removes items from a history with origins, and its origins unless the options request them.
+// hideItems removes items from a history with origins, and its origins unless the options request them. It needs no memory for the items.
 func hideItems(h *History, hidden []HiddenItem, options ResolveOptions) error {
-	hide := map[HiddenItem]bool{}
+	hide, hides := map[HiddenItem]bool{}, map[string]bool{}
 	for _, item := range hidden {
-		hide[item] = true
+		hide[item], hides[item.ResponseID] = true, true
 	}
 	step := 1
 	if options.Order == OrderDescending {
 		step = -1
 	}
-	var items []json.RawMessage
+	items := h.Items[:0]
 	var origins []Origin
 	next := 0
 	for _, origin := range h.Origins {
 		if next+origin.Count > len(h.Items) {
 			return errOrigins
+		}
+		if !hides[origin.ResponseID] {
+			items, origins = append(items, h.Items[next:next+origin.Count]...), append(origins, origin)
+			next += origin.Count
+			continue
 		}
 		begins := true // the next item begins an origin
 		for i := range origin.Count {
@@ -95,6 +99,7 @@ func hideItems(h *History, hidden []HiddenItem, options ResolveOptions) error {
 	if next < len(h.Items) {
 		return errOrigins
 	}
+	clear(h.Items[len(items):])
 	h.Items, h.Origins = items, nil
 	if options.Origins {
 		h.Origins = origins

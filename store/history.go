@@ -22,6 +22,7 @@ import (
 	"fmt"
 
 	"github.com/catena-dev/catena/internal/history"
+	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -100,7 +101,8 @@ func (c *Conversations) loadVisible(ctx context.Context, head Head, hidden []Hid
 	if len(hidden) == 0 {
 		return loaded, nil
 	}
-	return loaded, hideItems(loaded, hidden, options)
+	const itemBytes = 24
+	return loaded, metered.Process(ctx, itemBytes*len(loaded.Items), func() error { return hideItems(loaded, hidden, options) })
 }
 
 // load returns the history that ends at a head, or at its base if the head's turn is not stored in its place.

@@ -36,6 +36,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/catena-dev/catena/internal/fair"
+	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/internal/requestid"
 	"github.com/catena-dev/catena/store/driver"
 )
@@ -142,7 +143,8 @@ func (s *Store) Get(ctx context.Context, responseID string) (*Session, error) {
 // On success, Save sets session.Version and changes nothing else in the session.
 func (s *Store) Save(ctx context.Context, session *Session, options SaveOptions) error {
 	version, err := call(s, "save", session.ResponseID, func() (string, error) {
-		next, err := s.prepare(session, options)
+		bytes := len(session.Request) + len(session.Response) + len(session.Metadata)
+		next, err := metered.Processed(ctx, bytes, func() (*Session, error) { return s.prepare(session, options) })
 		if err != nil {
 			return "", err
 		}
