@@ -92,6 +92,11 @@ func Get(ctx context.Context, client rest.Interface, resource string, name types
 	if err := metered.Take(ctx, int64(len(raw))); err != nil {
 		return err
 	}
+	return decode(ctx, raw, into)
+}
+
+// decode decodes an object as the API server has sent it.
+func decode(ctx context.Context, raw []byte, into runtime.Object) error {
 	return metered.Process(ctx, len(raw), func() error {
 		if err := json.Unmarshal(raw, into); err != nil {
 			return fmt.Errorf("%w: %w", ErrUndecodable, err)

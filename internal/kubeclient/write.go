@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/catena-dev/catena/internal/metered"
 )
 
 // fieldValidation makes the API server reject fields that its CRD does not have. By default it drops them with only a
@@ -95,9 +97,12 @@ func Patch(
 	if err != nil {
 		return err
 	}
-	err = client.Patch(types.JSONPatchType).Namespace(name.Namespace).Resource(resource).Name(name.Name).
-		Param(fieldValidation, metav1.FieldValidationStrict).Body(patch).Do(ctx).Into(into)
-	return withoutObject(err)
+	answer, err := Read(metered.Without(ctx), client.Patch(types.JSONPatchType).Namespace(name.Namespace).Resource(resource).Name(name.Name).
+		Param(fieldValidation, metav1.FieldValidationStrict).Body(patch)) // the object is changed even if there is no memory for the answer
+	if err != nil {
+		return withoutObject(err)
+	}
+	return decode(ctx, answer, into)
 }
 
 // IsFailedTest reports whether an operation of a JSON patch, such as a test, could not be applied, so that nothing was changed. The API server
