@@ -73,7 +73,7 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		memory:   newSharedLimit(options.MaxInFlightBytes, "--max-inflight-bytes", "memory"),
 		sockets:  newSharedLimit(options.MaxWebSockets, "--max-websockets", "WebSocket connections"),
 		parses:   fair.NewBudget(options.MaxParses),
-		reads:    newReads(options.MaxReads),
+		reads:    newReads(options.MaxReads, options.TenantsFile != ""),
 		quotas:   newQuotas(),
 		draining: make(chan struct{}),
 		now:      time.Now,

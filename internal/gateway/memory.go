@@ -226,16 +226,8 @@ func readAll(r io.Reader, s *share, hold func(bytes int64) error) ([]byte, error
 
 // read reads from the store and holds the memory that this takes. After it returns, only the size of the result remains held.
 func read[T any](ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64) (T, error) {
-	result, _, err := readCounted(ctx, c, get, size)
-	return result, err
-}
-
-// readCounted is read, and also returns how much memory was taken.
-func readCounted[T any](
-	ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64,
-) (result T, bytes int64, err error) {
 	var taken atomic.Int64
-	result, err = get(metered.With(ctx, func(bytes int64) error {
+	result, err := get(metered.With(ctx, func(bytes int64) error {
 		if err := c.hold(bytes); err != nil {
 			return err
 		}
@@ -247,23 +239,36 @@ func readCounted[T any](
 		remaining = size(result)
 	}
 	if more := remaining - taken.Load(); more > 0 {
-		return result, remaining, c.hold(more) // the store does not count
+		return result, c.hold(more) // the store does not count
 	}
 	c.memory.give(taken.Load() - remaining)
-	return result, taken.Load(), err
+	return result, err
 }
 
 // readOne is read within the tenant's share of Options.MaxReads, for which it waits. get must wait for nothing but the store. Reads are shared
-// because every step of other requests slows down while one tenant reads many large objects.
+// because every step of other requests slows down while one tenant reads much at once.
 func readOne[T any](ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64) (result T, err error) {
+	tenant := c.store.Namespace()
+	if err := c.reads.all.Acquire(ctx, tenant, 1); err != nil {
+		return result, err
+	}
+	defer c.reads.all.Release(tenant, 1)
+	return read(ctx, c, get, size)
+}
+
+// readStored is readOne for an object, and waits until it may be as large as others that the tenant has just read. In a cluster it comes from the
+// kube-apiserver, which does not share out its CPUs among namespaces as the operator does for histories.
+func readStored[T any](ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64) (result T, err error) {
 	end, err := c.reads.begin(ctx, c.store.Namespace())
 	if err != nil {
 		return result, err
 	}
 	var bytes int64
 	defer func() { end(bytes) }()
-	result, bytes, err = readCounted(ctx, c, get, size)
-	return result, err
+	return readOne(ctx, c, get, func(result T) int64 {
+		bytes = size(result)
+		return bytes
+	})
 }
 
 // sessionBytes returns the memory of a session.

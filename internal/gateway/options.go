@@ -85,12 +85,12 @@ type Options struct {
 	// enough, it is lost. To keep some memory free, the requirements of a request before the engine is called are limited to
 	// 1/(n+2) of the limit, unless it is its tenant's only request.
 	ResponseReserveBytes int64
-	// MaxParses is the number of bodies of at least largeBody that are parsed or compared, and of compressed bodies of any size that are
+	// MaxParses is the number of bodies of at least largeBody that are processed, and of compressed requests of any size that are
 	// decompressed, at the same time. Tenants share it as they share MaxInFlightBytes, but a body beyond its tenant's share waits.
 	MaxParses int64
 	// MaxReads is the number of turns, histories and conversations that are read from the store at the same time. Tenants share it as they share
-	// MaxInFlightBytes, but a read beyond its tenant's share waits. A read counts as one more for each readUnit that those of its tenant have
-	// taken on average, up to 1/maxReadPart of the limit.
+	// MaxInFlightBytes, but a read beyond its tenant's share waits. Of turns and conversations, a tenant has fewer at once if they are large: see
+	// readUnit and maxReadPart.
 	MaxReads int64
 	// OnDisconnect is what happens to a response that is being created when its client goes away: OnDisconnectCancel or
 	// OnDisconnectFinish.
@@ -192,11 +192,11 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.ResponseReserveBytes, "response-reserve-bytes", o.ResponseReserveBytes,
 		"Response size, in bytes, for which memory is reserved before the engine is called. A larger response is lost if its tenant's share has no memory left when it arrives.")
 	flags.Int64Var(&o.MaxParses, "max-parses", o.MaxParses,
-		fmt.Sprintf("Maximum number of bodies of %d KiB or more that are parsed or compared, and of compressed bodies that are decompressed, at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
+		fmt.Sprintf("Maximum number of bodies of %d KiB or more that are processed, and of compressed requests that are decompressed, at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
 			"By default as many as the process has CPUs.", largeBody>>10))
 	flags.Int64Var(&o.MaxReads, "max-reads", o.MaxReads,
 		fmt.Sprintf("Maximum number of turns, histories and conversations that are read from the store at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
-			"A read counts as one more for each %d KiB of memory that the last reads of its tenant took on average, up to a third of the limit.", readUnit>>10))
+			"With --tenants-file, a tenant reads fewer turns and conversations at once while they have %d KiB or more: a third of the limit divided by the number of such units.", readUnit>>10))
 	flags.StringVar(&o.OnDisconnect, "on-disconnect", o.OnDisconnect,
 		"What happens to a response that is being created when its client goes away: cancel (the engine stops, and the turn is saved as cancelled) or finish (the turn is saved as if the client had received the response, unless the client asked not to store it).")
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")

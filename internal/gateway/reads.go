@@ -18,7 +18,9 @@ package gateway
 
 import (
 	"context"
+	"math"
 	"sync"
+	"time"
 
 	"k8s.io/utils/lru"
 
@@ -26,52 +28,82 @@ import (
 )
 
 const (
-	// readUnit is the memory for which a read counts as one more. Most reads take two to three times the bytes that they read.
-	readUnit = 256 << 10
-	// maxReadPart is the part of Options.MaxReads as which a read counts at most. A tenant whose reads count as a third has one at a time.
+	// readUnit is the size of an object for which it counts as one more.
+	readUnit = 128 << 10
+	// maxReadPart is the part of Options.MaxReads that the objects which a tenant reads at once count as at most.
 	maxReadPart = 3
+	// readHalfLife is the time after which an object that was read counts as half as large for the next ones.
+	readHalfLife = time.Second
 	// readTenants is the number of tenants whose reads are remembered.
 	readTenants = 1024
 )
 
-// reads shares out the reads from the store among tenants. How large a read is becomes known only when the store has done its work, so
-// it counts as the last ones of its tenant on average. It is safe for concurrent use.
+// reads shares out the reads from the store among tenants. How large an object is becomes known only when the store has done its work, so it is
+// expected to be as large as the largest one that its tenant has just read. It is safe for concurrent use.
 type reads struct {
-	limit  int64 // Options.MaxReads
-	budget *fair.Budget
+	// all has the units of Options.MaxReads, one for each read.
+	all *fair.Budget
+	// objects has what the objects of each tenant count as, for each tenant by itself: no tenant waits for another one.
+	objects *fair.Budget
+	most    int64 // of objects
+	now     func() time.Time
 
-	mu      sync.Mutex
-	average *lru.Cache // of the memory of a read, in bytes as int64, by tenant
+	mu   sync.Mutex
+	last *lru.Cache // the lastRead of each tenant
 }
 
-// newReads returns the reads of Options.MaxReads.
-func newReads(limit int64) *reads {
-	return &reads{limit: limit, budget: fair.NewBudget(limit), average: lru.New(readTenants)}
+// lastRead is an object that was read.
+type lastRead struct {
+	bytes int64
+	at    time.Time
 }
 
-// begin waits until a tenant may read, and returns the function that must be called once, with the memory that the read has taken, when it
-// has ended. It returns the error of the context if that is done first.
-func (r *reads) begin(ctx context.Context, tenant string) (end func(bytes int64), err error) {
-	units := min(1+r.averageOf(tenant)/readUnit, max(r.limit/maxReadPart, 1))
-	if err := r.budget.Acquire(ctx, tenant, units); err != nil {
-		return nil, err
+// newReads returns the reads of Options.MaxReads. If there is only one tenant, it does not matter how large objects are.
+func newReads(limit int64, tenants bool) *reads {
+	most := int64(math.MaxInt32)
+	if tenants {
+		most = max(limit/maxReadPart, 1)
 	}
-	return func(bytes int64) {
-		r.note(tenant, bytes)
-		r.budget.Release(tenant, units)
-	}, nil
+	return &reads{all: fair.NewBudget(limit), objects: fair.NewCappedBudget(math.MaxInt64, most), most: most, now: time.Now, last: lru.New(readTenants)}
 }
 
-func (r *reads) averageOf(tenant string) int64 {
-	average, _ := r.average.Get(tenant)
-	bytes, _ := average.(int64)
-	return bytes
+// begin waits until a tenant may read another object, beside those that it reads, and returns the function that must be called once, with
+// the size of the object in bytes, when it has been read. It returns the error of the context if that is done first.
+func (r *reads) begin(ctx context.Context, tenant string) (end func(bytes int64), err error) {
+	for {
+		units := r.expected(tenant)
+		if err := r.objects.Acquire(ctx, tenant, units); err != nil {
+			return nil, err
+		}
+		if r.expected(tenant) <= units {
+			return func(bytes int64) {
+				r.note(tenant, bytes)
+				r.objects.Release(tenant, units)
+			}, nil
+		}
+		r.objects.Release(tenant, units) // a large object was read while it waited
+	}
 }
 
-func (r *reads) note(tenant string, bytes int64) {
-	const weight = 4 // of what is known against the last read
+// expected returns what the next object of a tenant counts as.
+func (r *reads) expected(tenant string) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	average := r.averageOf(tenant)
-	r.average.Add(tenant, average+(bytes-average)/weight)
+	return min(1+r.lastOf(tenant)/readUnit, r.most)
+}
+
+// lastOf returns the expected size of a tenant's next object, in bytes.
+func (r *reads) lastOf(tenant string) int64 {
+	value, _ := r.last.Get(tenant)
+	last, _ := value.(lastRead)
+	return last.bytes >> min(r.now().Sub(last.at)/readHalfLife, 62)
+}
+
+// note records the size of an object that was read.
+func (r *reads) note(tenant string, bytes int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if bytes = min(bytes, r.most*readUnit); bytes >= max(r.lastOf(tenant), readUnit) {
+		r.last.Add(tenant, lastRead{bytes, r.now()})
+	}
 }

@@ -16,49 +16,98 @@ limitations under the License.
 
 package gateway
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
-// TestReadsCountAsLarge: a read counts as the last ones of its tenant have been, and at most as a part of the limit.
+// readOf reads an object of a size.
+func readOf(t *testing.T, r *reads, tenant string, bytes int64) {
+	t.Helper()
+	end, err := r.begin(t.Context(), tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(bytes)
+}
+
+// TestReadsCountAsLarge: an object counts as the largest one that its tenant has just read, and at most as a third of the limit.
 func TestReadsCountAsLarge(t *testing.T) {
-	r := newReads(30)
-	used := func(tenant string) int64 {
-		t.Helper()
-		end, err := r.begin(t.Context(), tenant)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer end(r.averageOf(tenant)) // the average remains
-		return r.budget.Used()
-	}
-	reads := func(tenant string, n int, bytes int64) {
-		t.Helper()
-		for range n {
-			end, err := r.begin(t.Context(), tenant)
-			if err != nil {
-				t.Fatal(err)
+	for name, tc := range map[string]struct {
+		single bool    // there are no tenants
+		read   []int64 // the sizes of the objects that were read
+		passed time.Duration
+		want   int64
+	}{
+		"nothing was read":  {want: 1},
+		"small ones":        {read: []int64{1, readUnit - 1}, want: 1},
+		"a larger one":      {read: []int64{3*readUnit + 1}, want: 4},
+		"a huge one":        {read: []int64{1 << 40}, want: 10},
+		"a small one next":  {read: []int64{1 << 40, 1, 0}, want: 10},
+		"a larger one next": {read: []int64{readUnit, 2 * readUnit}, want: 3},
+		"two half-lives":    {read: []int64{1 << 40}, passed: 2 * readHalfLife, want: 3},
+		"an hour":           {read: []int64{1 << 40}, passed: time.Hour, want: 1},
+		"one tenant":        {single: true, read: []int64{10 * readUnit}, want: 11},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, now := newReads(30, !tc.single), time.Unix(0, 0)
+			r.now = func() time.Time { return now }
+			for _, bytes := range tc.read {
+				readOf(t, r, "a", bytes)
 			}
-			end(bytes)
+			now = now.Add(tc.passed)
+			if got := r.expected("a"); got != tc.want {
+				t.Errorf("the next object counts as %d, want %d", got, tc.want)
+			}
+			if got := r.expected("b"); got != 1 {
+				t.Errorf("an object of another tenant counts as %d, want 1", got)
+			}
+			if used := r.objects.Used(); used != 0 {
+				t.Errorf("%d are still counted", used)
+			}
+		})
+	}
+}
+
+// TestLargeReadsWait: a tenant has one large object at once, also of those that had to wait before it was known that they are large, and others
+// do not wait for it.
+func TestLargeReadsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, begun := newReads(6, true), make(chan func(int64), 10)
+		begin := func(ctx context.Context, tenant string) error {
+			end, err := r.begin(ctx, tenant)
+			if err == nil {
+				begun <- end
+			}
+			return err
 		}
-	}
-	if got := used("a"); got != 1 {
-		t.Errorf("the first read counts as %d, want 1", got)
-	}
-	reads("a", 50, 3*readUnit+readUnit/2)
-	if got := used("a"); got != 4 {
-		t.Errorf("a read after reads of 3.5 units counts as %d, want 4", got)
-	}
-	reads("a", 50, 1<<40)
-	if got := used("a"); got != 10 {
-		t.Errorf("a read after huge ones counts as %d, want 10", got)
-	}
-	if got := used("b"); got != 1 {
-		t.Errorf("a read of another tenant counts as %d, want 1", got)
-	}
-	reads("a", 100, 1000)
-	if got := used("a"); got != 1 {
-		t.Errorf("a read after small ones counts as %d, want 1", got)
-	}
-	if used := r.budget.Used(); used != 0 {
-		t.Errorf("%d are still counted", used)
-	}
+		for range 4 {
+			go func() { _ = begin(t.Context(), "a") }()
+		}
+		for _, want := range []int{2, 1, 1} { // at once: two that may be small, then the second of them, and one of those that have waited
+			synctest.Wait()
+			if len(begun) != want {
+				t.Fatalf("%d objects are read, want %d", len(begun), want)
+			}
+			(<-begun)(1 << 30)
+		}
+		synctest.Wait()
+		if err := begin(t.Context(), "b"); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := begin(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v while another large object is read, want a deadline", err)
+		}
+		for range 2 {
+			(<-begun)(0)
+		}
+		if used := r.objects.Used(); used != 0 || len(begun) != 0 {
+			t.Errorf("%d are still counted", used)
+		}
+	})
 }

@@ -146,5 +146,5 @@ func (g *Gateway) get(ctx context.Context, c *call, id string) (*store.Session, 
 
 // getSession is like get, but returns the store's error unchanged.
 func (g *Gateway) getSession(ctx context.Context, c *call, id string) (*store.Session, error) {
-	return readOne(ctx, c, func(ctx context.Context) (*store.Session, error) { return c.store.Get(ctx, id) }, sessionBytes)
+	return readStored(ctx, c, func(ctx context.Context) (*store.Session, error) { return c.store.Get(ctx, id) }, sessionBytes)
 }

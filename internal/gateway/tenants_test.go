@@ -237,10 +237,10 @@ func TestUpstreamKey(t *testing.T) {
 // TestReadsAreShared: a tenant whose reads take long reads no more than its share at once, and another one reads meanwhile.
 func TestReadsAreShared(t *testing.T) {
 	f := start(t, nil, twoTenants(t), func(o *Options) { o.MaxReads = 2 })
-	create := func(tenant string) string {
-		return "/v1/responses/" + f.do(http.MethodPost, "/v1/responses", `{"input":"x"}`, "Authorization", "Bearer "+tenant).get("id")
+	create := func(tenant, input string) string {
+		return "/v1/responses/" + f.do(http.MethodPost, "/v1/responses", `{"input":"`+input+`"}`, "Authorization", "Bearer "+tenant).get("id")
 	}
-	ofA, ofB := create("a"), create("b")
+	ofA, ofB := create("a", "x"), create("b", "x")
 	reads, proceed := make(chan struct{}, 100), make(chan struct{})
 	var first atomic.Bool
 	first.Store(true)
@@ -269,12 +269,12 @@ func TestReadsAreShared(t *testing.T) {
 	}
 	close(proceed)
 	group.Wait()
-	if used := f.gateway.reads.budget.Used(); used != 0 {
+	if used := f.gateway.reads.all.Used(); used != 0 {
 		t.Errorf("%d reads are still counted", used)
 	}
-	for _, tenant := range []string{"a", "b"} {
-		if f.gateway.reads.averageOf(tenant) == 0 {
-			t.Errorf("the sizes of the reads of tenant %s are not known", tenant)
-		}
+	f.gateway.reads.now = func() time.Time { return time.Unix(1, 0) }
+	get(create("a", strings.Repeat("x", readUnit)), "a")
+	if got := f.gateway.reads.lastOf("a"); got != readUnit {
+		t.Errorf("the last turn has %d bytes, want at most %d", got, readUnit)
 	}
 }
