@@ -245,14 +245,25 @@ func (p *page) named(h *store.History) []pageItem {
 	return items
 }
 
-// listedBytes is more than an item gets longer when it is listed.
+// listedBytes is more than an item gets longer when it is listed, besides partsGrowth.
 const listedBytes = 256
+
+// listedSize returns more than the size of an item as OpenAI lists it.
+func listedSize(item string) int64 { return int64(len(item)) + listedBytes + partsGrowth(item) }
 
 // body returns a page as OpenAI's list object.
 func (g *Gateway) body(ctx context.Context, c *call, p *page) (string, error) {
-	size := int64(completedBytes)
+	size, bytes := int64(completedBytes), 0
 	for _, item := range p.items {
-		size += int64(len(item.raw)) + listedBytes
+		bytes += len(item.raw)
+	}
+	if _, err := inTurn(ctx, g, c, bytes, func() (struct{}, error) {
+		for _, item := range p.items {
+			size += listedSize(item.raw)
+		}
+		return struct{}{}, nil
+	}); err != nil {
+		return "", err
 	}
 	if err := c.hold(2 * size); err != nil { // the items as they are listed, and the list
 		return "", err

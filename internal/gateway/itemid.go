@@ -106,8 +106,10 @@ func itemType(item string) string {
 	return "message"
 }
 
-// suffix matches an ID of an engine with the name of an item of the gateway's turns behind it.
-var suffix = regexp.MustCompile(`^(.*)_(resp_[0-9a-f]{32})_([0-9]{1,9})$`)
+// suffix matches the name of an item of the gateway's turns behind an ID of an engine. It has at most maxSuffix bytes.
+var suffix = regexp.MustCompile(`_(resp_[0-9a-f]{32})_([0-9]{1,9})$`)
+
+const maxSuffix = len("_resp_") + 32 + len("_") + 9
 
 // approvalMember is the member that has the ID of a request for approval.
 const approvalMember = "approval_request_id"
@@ -138,12 +140,12 @@ func parseSuffix(id string) (engine string, name itemName, ok bool) {
 	if !strings.Contains(id, itemMark) {
 		return id, itemName{}, false
 	}
-	parts := suffix.FindStringSubmatch(id)
+	parts := suffix.FindStringSubmatch(id[max(0, len(id)-maxSuffix):]) // an ID of a client can have many megabytes
 	if parts == nil {
 		return id, itemName{}, false
 	}
-	number, _ := strconv.Atoi(parts[3]) // it has few digits
-	return parts[1], itemName{parts[2], number}, true
+	number, _ := strconv.Atoi(parts[2]) // it has few digits
+	return strings.TrimSuffix(id, parts[0]), itemName{parts[1], number}, true
 }
 
 // copiedFrom returns the item that a stored item is a copy of, or no name.
@@ -288,6 +290,18 @@ func completeItem(o *object, kind, status string) {
 var partMembers = map[string][]memberDefault{
 	"input_image": {{"detail", `"auto"`}},
 	"output_text": {{"annotations", "[]"}, {"logprobs", "[]"}},
+}
+
+// partBytes is more than a part gets longer by partMembers.
+const partBytes = 64
+
+// partsGrowth returns more than the parts of an item get longer when they are completed.
+func partsGrowth(item string) int64 {
+	content := jsonvalue.RawMembers(item, "content")[0]
+	if !jsonvalue.IsList(content) {
+		return 0
+	}
+	return partBytes * int64(jsonvalue.Count(content))
 }
 
 // completeList returns a list whose elements are completed, or the list itself if none changes.

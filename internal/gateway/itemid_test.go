@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -76,6 +77,54 @@ func TestShown(t *testing.T) {
 	} {
 		if got := shown(item, "ID", store.StatusCompleted); got != want {
 			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// TestListedSize: an item gets no longer than counted when it is listed or shown, with parts that lack everything, too.
+func TestListedSize(t *testing.T) {
+	name := itemName{"resp_0123456789abcdef0123456789abcdef", 7}
+	for _, part := range []string{`{"type":"output_text"}`, `{"type":"input_image"}`, `{"type":"o\u0075tput_text"}`, `{}`, `1`} {
+		item := `{"role":"user","content":[` + strings.TrimSuffix(strings.Repeat(part+",", 1000), ",") + `]}`
+		if got, most := len(listed(item, name)), listedSize(item); int64(got) > most {
+			t.Errorf("an item of %s has %d bytes when it is listed, and %d were counted", part, got, most)
+		}
+		turn := &turn{id: name.responseID, request: &createRequest{object: &object{}}}
+		response, err := objectOf(`{"output":[` + item + `]}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most := turn.shownBytes(response)
+		if got := len(turn.show(response, turn.itemID).String()); int64(got) > most {
+			t.Errorf("a response of %s has %d bytes when it is shown, and %d were counted", part, got, most)
+		}
+	}
+}
+
+// TestSuffix: the name is at the end of an ID, however long that is.
+func TestSuffix(t *testing.T) {
+	const name = "_resp_0123456789abcdef0123456789abcdef_"
+	for id, want := range map[string]string{
+		"call_1" + name + "0":                           "call_1 0",
+		"call_1" + name + "999999999":                   "call_1 999999999",
+		name + "1":                                      " 1",
+		"a" + name + "1" + name + "2":                   "a" + name + "1 2",
+		strings.Repeat("_resp_", 1<<20) + name + "3":    strings.Repeat("_resp_", 1<<20) + " 3",
+		"a" + name:                                      "",
+		"a" + name + "1234567890":                       "",
+		"a" + name + "1x":                               "",
+		"a" + name + "-1":                               "",
+		"a_resp_0123456789abcdef0123456789abcdeg_1":     "",
+		strings.TrimPrefix(name, "_") + "1":             "",
+		"a_resp_resp_0123456789abcdef0123456789abcde_1": "",
+	} {
+		engine, parsed, ok := parseSuffix(id)
+		got := ""
+		if ok {
+			got = fmt.Sprint(engine, " ", parsed.number)
+		}
+		if got != want || !ok && engine != id {
+			t.Errorf("%.100s is %.100q, want %.100q", id, got, want)
 		}
 	}
 }

@@ -159,6 +159,9 @@ func (t *turn) shownBytes(response *object) int64 {
 	for _, m := range response.members {
 		bytes += int64(len(m.key) + len(m.value) + 2)
 	}
+	for _, item := range jsonvalue.Elements(response.raw("output")) {
+		bytes += partsGrowth(item)
+	}
 	tools := response.raw("tools")
 	for _, m := range requestMembers {
 		if response.isNull(m.name) {
