@@ -312,6 +312,8 @@ func (s *hookedStore) Close() error { return s.next.Close() }
 // recorder records the requests to an engine.
 type recorder struct {
 	next http.Handler
+	// onRequest, if it is set, is called with each request.
+	onRequest func()
 
 	mu      sync.Mutex
 	bodies  []string
@@ -320,6 +322,9 @@ type recorder struct {
 
 func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	body, _ := io.ReadAll(request.Body)
+	if r.onRequest != nil {
+		r.onRequest()
+	}
 	r.mu.Lock()
 	r.bodies = append(r.bodies, string(body))
 	r.headers = append(r.headers, request.Header)

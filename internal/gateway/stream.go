@@ -174,7 +174,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		s.failing = false
 	}
 	changed := s.partial.label(kind, data)
-	item, err := s.receiveItem(kind, data)
+	item, err := inTurn(ctx, s.g, s.call, len(e.data), func() (eventItem, error) { return s.receiveItem(kind, data) })
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,9 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	case terminalEvents[kind] != "":
 		return errors.New("the terminal event contains no response")
 	}
-	s.showEvent(e, kind, data, item, changed)
+	if err := s.inTurn(ctx, len(e.data), func() { s.showEvent(e, kind, data, item, changed) }); err != nil {
+		return err
+	}
 	return s.send(ctx, e)
 }
 
@@ -223,17 +225,10 @@ func (s *relay) forwardOther(ctx context.Context, e *event) error {
 
 // forwardResponse forwards an event that contains a response, which becomes the response of the turn.
 func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data *object) error {
-	response, err := objectOf(data.raw("response"))
+	response, err := inTurn(ctx, s.g, s.call, len(e.data), func() (*object, error) { return s.readResponse(kind, data) })
 	if err != nil {
-		return fmt.Errorf("the response of an event %w", err)
+		return err
 	}
-	s.turn.claim(response)
-	if terminalEvents[kind] != "" {
-		if err := s.align(response); err != nil {
-			return err
-		}
-	}
-	s.turn.nameCalls(response)
 	if err := s.keep(response, len(e.data)); err != nil {
 		return err
 	}
@@ -246,9 +241,6 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 	if status := terminalEvents[kind]; status != "" {
 		kind = s.finish(ctx, kind, status, response)
 		data.set("type", quote(kind))
-		if s.call.socket != nil && !isFailure(kind) && !s.turn.request.store {
-			s.call.socket.remember(response)
-		}
 	}
 	response.setMissing("status", quote(store.StatusInProgress))
 	if err := s.replaceResponse(ctx, e, kind, data, response); err != nil {
@@ -257,14 +249,43 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 	return s.send(ctx, e)
 }
 
-// replaceResponse replaces the response in an event by what the client sees of it. A client also gets a response that was saved after the
-// request's time.
+// readResponse returns the response in the data of an event, as the turn has it.
+func (s *relay) readResponse(kind string, data *object) (*object, error) {
+	response, err := objectOf(data.raw("response"))
+	if err != nil {
+		return nil, fmt.Errorf("the response of an event %w", err)
+	}
+	s.turn.claim(response)
+	if terminalEvents[kind] != "" {
+		if err := s.align(response); err != nil {
+			return nil, err
+		}
+	}
+	s.turn.nameCalls(response)
+	return response, nil
+}
+
+// replaceResponse replaces the response in an event by what the client sees of it.
 func (s *relay) replaceResponse(ctx context.Context, e *event, kind string, data, response *object) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
-	defer cancel()
-	_, err := inTurn(ctx, s.g, s.call, len(e.data), func() (struct{}, error) {
+	replace := func() {
+		if terminalEvents[kind] != "" && !isFailure(kind) && s.call.socket != nil && !s.turn.request.store {
+			s.call.socket.remember(response)
+		}
 		data.set("response", s.turn.show(response, s.itemID).String())
 		e.replace(kind, data.String())
+	}
+	err := s.inTurn(ctx, int(s.turn.shownBytes(response)), replace)
+	if err != nil && s.ended {
+		replace() // the turn is saved: its client gets the end, even after the request's time
+		return nil
+	}
+	return err
+}
+
+// inTurn does work that processes a number of bytes: see the function inTurn.
+func (s *relay) inTurn(ctx context.Context, bytes int, work func()) error {
+	_, err := inTurn(ctx, s.g, s.call, bytes, func() (struct{}, error) {
+		work()
 		return struct{}{}, nil
 	})
 	return err

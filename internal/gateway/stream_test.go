@@ -19,6 +19,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -138,28 +139,69 @@ func TestStreamSaveFailure(t *testing.T) {
 	}
 }
 
-// TestLargeEventsTakeTurns: a large event waits until its tenant may process it, and a small one does not.
+// TestLargeEventsTakeTurns: a large event waits until its tenant may process it, as does a small one that the client sees with much more, but no
+// other one. The end of a turn that is saved is sent in any case.
 func TestLargeEventsTakeTurns(t *testing.T) {
+	text := strings.Repeat("x", largeBody)
+	stepped := func(events ...string) http.Handler { // each event comes after the one before it was read
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for _, e := range events {
+				_, _ = io.WriteString(w, sse(e))
+				_ = http.NewResponseController(w).Flush()
+			}
+		})
+	}
+	all := []string{"response.created", "engine.note", "response.completed"}
 	for name, tc := range map[string]struct {
-		event string
-		want  []string
+		events []string
+		// instructions are those of the request, which the client sees in responses.
+		instructions string
+		want         []string
+		// waited are the events while a turn of the tenant lasts, from the request to the engine on or, if saved is set, from the save on.
+		waited []string
+		saved  bool
 	}{
-		"small":          {`{"type":"engine.note","x":"x"}`, []string{"response.created", "engine.note", "response.completed"}},
-		"large":          {`{"type":"engine.note","x":"` + strings.Repeat("x", largeBody) + `"}`, []string{"response.created", "response.failed"}},
-		"large response": {`{"type":"response.in_progress","response":{"id":"resp_1","x":"` + strings.Repeat("x", largeBody) + `"}}`, []string{"response.created", "response.failed"}},
+		"small": {events: []string{created, `{"type":"engine.note"}`, completed}, want: all, waited: all},
+		"large": {
+			events: []string{created, `{"type":"engine.note","x":"` + text + `"}`, completed}, want: all, waited: []string{"response.created", "response.failed"},
+		},
+		"large response": {
+			events: []string{created, `{"type":"response.in_progress","response":{"id":"resp_1","x":"` + text + `"}}`, completed},
+			want:   []string{"response.created", "response.in_progress", "response.completed"}, waited: []string{"response.created", "response.failed"},
+		},
+		"large as shown": {events: []string{created, completed}, instructions: text, want: []string{"response.created", "response.completed"}, waited: []string{"response.failed"}},
+		"end":            {events: []string{completed}, instructions: text, want: []string{"response.completed"}, waited: []string{"response.completed"}, saved: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := start(t, streamHandler(sse(created, tc.event, completed)), func(o *Options) { o.MaxParses, o.RequestTimeout = 2, 2*time.Second })
-			if err := f.gateway.parses.Acquire(t.Context(), "default", 1); err != nil {
-				t.Fatal(err)
+			f := start(t, stepped(tc.events...), func(o *Options) { o.MaxParses, o.RequestTimeout, o.SaveTimeout = 2, time.Second, time.Second })
+			create := func() []string {
+				body := `{"input":"a","stream":true}`
+				if tc.instructions != "" {
+					body = `{"input":"a","stream":true,"instructions":"` + tc.instructions + `"}`
+				}
+				return kinds(f.create(body).body)
 			}
-			got := kinds(f.create(`{"input":"a","stream":true}`).body)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("events while another turn of the tenant lasts (-want +got):\n%s", diff)
+			take := func() {
+				if err := f.gateway.parses.Acquire(t.Context(), "default", 1); err != nil {
+					t.Error(err)
+				}
 			}
+			if tc.saved {
+				f.store.onSave = func(_ context.Context, _ *store.Session, save func() error) error {
+					defer take()
+					return save()
+				}
+			} else {
+				f.sent.onRequest = take // the request itself takes a turn if it is large
+			}
+			if diff := cmp.Diff(tc.waited, create()); diff != "" {
+				t.Errorf("events while a turn of the tenant lasts (-want +got):\n%s", diff)
+			}
+			f.sent.onRequest, f.store.onSave = nil, nil
 			f.gateway.parses.Release("default", 1)
-			if got := kinds(f.create(`{"input":"a","stream":true}`).body); len(got) != 3 {
-				t.Errorf("got %v afterwards", got)
+			if diff := cmp.Diff(tc.want, create()); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
 			}
 			if used := f.gateway.parses.Used(); used != 0 {
 				t.Errorf("%d turns are still taken", used)

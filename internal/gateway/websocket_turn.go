@@ -255,17 +255,25 @@ func (t *socketTurn) warmUp(w http.ResponseWriter, r *http.Request) error {
 	}
 	warm := &turn{id: t.socket.g.newResponseID(r, t.call), request: t.request, created: t.socket.g.now()}
 	response := warm.empty()
-	if err := t.call.hold(4 * warm.shownBytes(response)); err != nil { // as JSON and as a message
+	shown := warm.shownBytes(response)
+	if err := t.call.hold(4 * shown); err != nil { // as JSON and as a message
 		return err
 	}
-	t.remember(response)
 	response.set("status", quote(store.StatusInProgress))
+	response, err := inTurn(r.Context(), t.socket.g, t.call, int(shown), func() (*object, error) {
+		t.remember(response)
+		return warm.show(response, warm.itemID), nil
+	})
+	if err != nil {
+		return err
+	}
 	writeStreamHeader(w)
 	for i, kind := range []string{"response.created", "response.in_progress", "response.completed"} {
-		if terminalEvents[kind] != "" {
-			response.set("status", quote(terminalEvents[kind]))
+		if status := terminalEvents[kind]; status != "" {
+			response.set("status", quote(status))
+			completeUsage(response)
 		}
-		e := &event{name: kind, data: fmt.Sprintf(`{"type":%s,"sequence_number":%d,"response":%s}`, quote(kind), i, warm.show(response, warm.itemID))}
+		e := &event{name: kind, data: fmt.Sprintf(`{"type":%s,"sequence_number":%d,"response":%s}`, quote(kind), i, response)}
 		_ = t.sendEvent(r.Context(), e) // fails only if the client has disconnected
 	}
 	return nil
