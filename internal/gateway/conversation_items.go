@@ -123,7 +123,7 @@ func (g *Gateway) isStored(ctx context.Context, c *call, t *turn) (bool, error) 
 
 // parseItems returns a list of items as the input of a request in a conversation.
 func (g *Gateway) parseItems(ctx context.Context, c *call, conversation, items string) (*createRequest, error) {
-	if err := checkItems(items); err != nil {
+	if _, err := inTurn(ctx, g, c, len(items), func() (struct{}, error) { return struct{}{}, checkItems(items) }); err != nil {
 		return nil, err
 	}
 	if err := c.hold(2 * int64(len(items))); err != nil { // as in readRequestBody
@@ -155,7 +155,8 @@ func (g *Gateway) prepareItems(ctx context.Context, c *call, q *createRequest) e
 	if err := g.expand(ctx, c, q); err != nil {
 		return aboutItems(err)
 	}
-	if err := checkKinds(q.object.raw("input")); err != nil {
+	input := q.object.raw("input")
+	if _, err := inTurn(ctx, g, c, len(input), func() (struct{}, error) { return struct{}{}, checkKinds(input) }); err != nil {
 		return err
 	}
 	return g.checkQuota(ctx, c, q)
@@ -268,10 +269,16 @@ func (g *Gateway) retrieveItem(w http.ResponseWriter, r *http.Request, c *call) 
 	if item == "" {
 		return notInConversation(r.PathValue("item"))
 	}
-	if err := c.hold(int64(len(item)) + listedBytes); err != nil {
+	text, err := inTurn(r.Context(), g, c, len(item), func() (string, error) {
+		if err := c.hold(listedSize(item)); err != nil {
+			return "", err
+		}
+		return listed(item, name), nil
+	})
+	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, listed(item, name))
+	writeJSON(w, http.StatusOK, text)
 	return nil
 }
 
@@ -282,9 +289,9 @@ func (g *Gateway) deleteItem(w http.ResponseWriter, r *http.Request, c *call) er
 	if err != nil {
 		return err
 	}
-	conversation, err := read(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
+	conversation, err := readStored(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
 		return c.store.Conversations().HideItem(ctx, id, name.responseID, name.number)
-	}, func(*store.Conversation) int64 { return 0 })
+	}, conversationBytes)
 	if err != nil {
 		return conversationFailed(id, err)
 	}

@@ -66,7 +66,7 @@ func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error
 		c.memory.give(historyBytes(q.history))
 	}
 	var err error
-	q.history, err = read(ctx, c, func(ctx context.Context) (*store.History, error) {
+	q.history, err = readOne(ctx, c, func(ctx context.Context) (*store.History, error) {
 		return t.reservation.Load(ctx, g.conversationOptions())
 	}, historyBytes)
 	if err != nil {
@@ -80,7 +80,7 @@ func (g *Gateway) reserve(ctx context.Context, c *call, t *turn) error {
 	// A reservation ends with its context. Once it is made, it stays although the client disconnects, because the turn is saved even so.
 	kept, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
-	reservation, err := read(kept, c, func(ctx context.Context) (*store.Reservation, error) {
+	reservation, err := readOne(kept, c, func(ctx context.Context) (*store.Reservation, error) {
 		return c.store.Conversations().Reserve(ctx, t.request.conversation, t.id, store.ReserveOptions{Duration: g.options.Reservation})
 	}, func(*store.Reservation) int64 { return 0 })
 	if err != nil {

@@ -49,10 +49,10 @@ func (g *Gateway) createConversation(w http.ResponseWriter, r *http.Request, c *
 	}
 	first := &turn{id: g.newResponseID(r, c), created: g.now()}
 	created := &store.Conversation{ConversationID: "conv_" + strings.TrimPrefix(first.id, responsePrefix)}
-	if created.Metadata, err = readMetadata(o); err != nil {
+	if created.Metadata, err = g.readMetadata(r.Context(), c, o); err != nil {
 		return err
 	}
-	if items := o.raw("items"); !jsonvalue.IsNull(items) && (items[0] != '[' || jsonvalue.Count(items) > 0) {
+	if items := o.raw("items"); !jsonvalue.IsNull(items) && !isEmptyList(items) {
 		if first.request, err = g.parseFirst(r.Context(), c, created.ConversationID, items); err != nil {
 			return err
 		}
@@ -67,6 +67,12 @@ func (g *Gateway) createConversation(w http.ResponseWriter, r *http.Request, c *
 	}
 	writeConversation(w, conversation)
 	return nil
+}
+
+// isEmptyList reports whether a raw JSON value is a list without elements.
+func isEmptyList(raw string) bool {
+	rest, isList := strings.CutPrefix(raw, "[")
+	return isList && strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n"), "]")
 }
 
 // parseFirst returns the items with which a new conversation begins as the input of a request.
@@ -154,10 +160,15 @@ func (g *Gateway) readObject(w http.ResponseWriter, r *http.Request, c *call) (*
 	})
 }
 
-// readMetadata returns a conversation's metadata, or nil if the request leaves it out. It is written anew, because what a client escapes may
-// take more bytes than a store allows.
-func readMetadata(o *object) (json.RawMessage, error) {
+// readMetadata returns a conversation's metadata, or nil if the request leaves it out.
+func (g *Gateway) readMetadata(ctx context.Context, c *call, o *object) (json.RawMessage, error) {
 	raw := o.raw("metadata")
+	return inTurn(ctx, g, c, len(raw), func() (json.RawMessage, error) { return parseMetadata(raw) })
+}
+
+// parseMetadata returns a conversation's metadata, or nil if it is null. It is written anew, because what a client escapes may take more bytes
+// than a store allows.
+func parseMetadata(raw string) (json.RawMessage, error) {
 	if jsonvalue.IsNull(raw) {
 		return nil, nil
 	}
@@ -168,9 +179,6 @@ func readMetadata(o *object) (json.RawMessage, error) {
 		return nil, invalidRequest("metadata", "object_above_max_properties",
 			"Invalid 'metadata': too many properties. Expected an object with at most %d properties, but got an object with %d properties instead.", maxPairs, n)
 	}
-	if !jsonvalue.Survives(jsonvalue.Bytes(raw)) {
-		return nil, invalidRequest("metadata", "invalid_value", "Invalid 'metadata': it contains a duplicate key, or half a surrogate pair.")
-	}
 	pairs := &object{}
 	for key, value := range jsonvalue.Elements(raw) {
 		name := jsonvalue.Unquote(key)
@@ -178,6 +186,9 @@ func readMetadata(o *object) (json.RawMessage, error) {
 			return nil, err
 		}
 		pairs.members = append(pairs.members, member{name: name, key: quote(name), value: quote(jsonvalue.Unquote(value))})
+	}
+	if !jsonvalue.Survives(jsonvalue.Bytes(raw)) { // it is small
+		return nil, invalidRequest("metadata", "invalid_value", "Invalid 'metadata': it contains a duplicate key, or half a surrogate pair.")
 	}
 	return json.RawMessage(pairs.String()), nil
 }
@@ -221,14 +232,16 @@ func (g *Gateway) updateConversation(w http.ResponseWriter, r *http.Request, c *
 	if !o.has("metadata") {
 		return missingParameter("metadata")
 	}
-	metadata, err := readMetadata(o)
+	metadata, err := g.readMetadata(r.Context(), c, o)
 	if err != nil {
 		return err
 	}
 	if metadata == nil {
 		metadata = json.RawMessage("null")
 	}
-	conversation, err := c.store.Conversations().Patch(r.Context(), r.PathValue("id"), store.ConversationPatch{Metadata: metadata})
+	conversation, err := readStored(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
+		return c.store.Conversations().Patch(ctx, r.PathValue("id"), store.ConversationPatch{Metadata: metadata})
+	}, conversationBytes)
 	if err != nil {
 		return conversationFailed(r.PathValue("id"), err)
 	}
@@ -255,7 +268,7 @@ func (g *Gateway) deleteConversation(w http.ResponseWriter, r *http.Request, c *
 
 // getConversation reads a conversation. Other programs can store much more than OpenAI's clients in one.
 func getConversation(ctx context.Context, c *call, id string) (*store.Conversation, error) {
-	return readOne(ctx, c, func(ctx context.Context) (*store.Conversation, error) { return c.store.Conversations().Get(ctx, id) }, conversationBytes)
+	return readStored(ctx, c, func(ctx context.Context) (*store.Conversation, error) { return c.store.Conversations().Get(ctx, id) }, conversationBytes)
 }
 
 // conversationBytes returns the memory of a conversation.
