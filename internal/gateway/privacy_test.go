@@ -46,6 +46,7 @@ func TestNoTextInLogsOrMetrics(t *testing.T) {
 		"engine response without JSON":   {upstream: jsonHandler(200, text), failures: true},
 		"engine response without output": {upstream: jsonHandler(200, `{"output":"`+text+`"}`), failures: true},
 		"save failure":                   {onSave: refuse, failures: true},
+		"engine that closes":             {upstream: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), failures: true},
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " stream=", stream), func(t *testing.T) {
@@ -55,7 +56,7 @@ func TestNoTextInLogsOrMetrics(t *testing.T) {
 				if body == "" {
 					body = fmt.Sprintf(request, stream)
 				}
-				r := f.do(http.MethodPost, "/v1/responses", body, "Authorization", "Bearer "+key)
+				r := f.do(http.MethodPost, "/v1/responses?key="+text, body, "Authorization", "Bearer "+key)
 				f.do(http.MethodGet, "/v1/responses/"+r.get("id")+"?"+text, "", "Authorization", "Bearer "+key)
 				families, err := f.registry.Gather()
 				if err != nil {

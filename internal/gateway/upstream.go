@@ -295,6 +295,9 @@ var errTooLarge = errors.New("larger than --max-response-bytes")
 var errNotConnected = errors.New("not connected")
 
 func upstreamError(err error) *apiError {
+	if e, ok := errors.AsType[*url.Error](err); ok { // it quotes the client's query
+		err = e.Err
+	}
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" {
 		err = fmt.Errorf("%w: %w", errNotConnected, err)
 	}
