@@ -106,15 +106,21 @@ func itemCells(raw []byte) []any {
 	if itemType == "" && role != "" {
 		itemType = "message" // the short form of a message has no type
 	}
-	text := cmp.Or(textOf(item[5]), textOf(item[6]), textOf(item[7]))
+	text := ""
+	for i := 5; i < len(item) && text == ""; i++ {
+		text = textOf(item[i])
+	}
 	if name != "" {
 		text = name + "(" + cmp.Or(textOf(item[3]), textOf(item[4])) + ")"
 	}
 	return []any{oneLine(itemType, maxWordRunes), oneLine(role, maxWordRunes), oneLine(text, maxTextRunes)}
 }
 
-// maxTextBytes is how much of the text of an item, as JSON, is decoded to fill a cell.
-const maxTextBytes = 4 << 10
+// maxTextBytes is how much of the text of an item, as JSON, is decoded to fill a cell, and maxTextParts in how many parts it is looked for.
+const (
+	maxTextBytes = 4 << 10
+	maxTextParts = 100
+)
 
 // textOf returns the beginning of the text of a raw value: a string, or a list of parts with a text. Any other value has none.
 func textOf(raw string) string {
@@ -122,12 +128,13 @@ func textOf(raw string) string {
 		return stringOf(raw)
 	}
 	var all strings.Builder
+	parts := 0
 	for _, part := range jsonvalue.Elements(raw) {
 		fields := jsonvalue.RawMembers(part, "text", "refusal")
 		if text := cmp.Or(stringOf(fields[0]), stringOf(fields[1])); text != "" {
 			all.WriteString(text + " ")
 		}
-		if all.Len() > maxTextBytes {
+		if parts++; all.Len() > maxTextBytes || parts == maxTextParts {
 			break
 		}
 	}
