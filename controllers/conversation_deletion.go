@@ -78,7 +78,7 @@ type ConversationDeleter struct {
 	// Conversations and Sessions are the views. The caller runs them; the controller waits for their first lists.
 	Conversations *conversations.View
 	Sessions      *sessions.View
-	// Snapshots has the bodies of turns that are outside of their objects.
+	// Snapshots has the chunks of turns.
 	Snapshots snapshot.Stores
 	// Recorder records an event when a conversation cannot be deleted.
 	Recorder     events.EventRecorder

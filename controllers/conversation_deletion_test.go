@@ -352,7 +352,7 @@ func TestDeletionOfHeldTurns(t *testing.T) {
 	wantSessions(t, ns, "Stray")
 }
 
-// TestDeletionOfSnapshots: the bodies of a turn are deleted with it, without a sweep. Those that belong to another turn stay, although a
+// TestDeletionOfSnapshots: the chunks of a turn are deleted with it, without a sweep. Those that belong to another turn stay, although a
 // deleted turn refers to them.
 func TestDeletionOfSnapshots(t *testing.T) {
 	ns := env.NewNamespace(t)

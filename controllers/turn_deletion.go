@@ -196,7 +196,7 @@ func (d *turnDeletion) isContinued(ctx context.Context, id string) (continued bo
 	return continued, nil
 }
 
-// delete deletes a turn with its bodies, unless it has changed since the view received it, and reports whether the view shows that it is
+// delete deletes a turn with its chunks, unless it has changed since the view received it, and reports whether the view shows that it is
 // deleted. What continues it, in spite of all, is kept.
 func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (deleted bool, err error) {
 	uid, version := turn.UID.Text(), turn.Version()
@@ -209,9 +209,10 @@ func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (delet
 	case err != nil:
 		return false, fmt.Errorf("unable to delete a turn of the conversation: %w", err)
 	}
-	if turn.Snapshot != nil {
+	// Chunks are deleted with their session, as by garbage collection. An object in a bucket stays for the grace period, for a restore.
+	if turn.Snapshot != nil && turn.Snapshot.Store == v1alpha1.SnapshotStoreChunks {
 		if err := d.Snapshots.Delete(ctx, turn.NamespacedName(), turn.Snapshot); err != nil {
-			log.FromContext(ctx).Error(err, "Unable to delete the bodies of a turn with it: the next sweeps do that", "turn", turn.Name)
+			log.FromContext(ctx).Error(err, "Unable to delete the chunks of a turn with it: the next sweeps do that", "turn", turn.Name)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, reflectTimeout)
