@@ -40,10 +40,9 @@ type UsageCounter struct {
 	MaxNamespaces int
 }
 
-// HasSynced reports whether all sessions, chunks and summaries have been counted at least once. It does not wait for the Conversations, which a
-// replica has usually received before it leads.
+// HasSynced reports whether everything has been counted at least once.
 func (u *UsageCounter) HasSynced() bool {
-	return u.Sessions.HasSynced() && u.Chunks.HasSynced() && u.Summaries.HasSynced()
+	return u.Sessions.HasSynced() && u.Chunks.HasSynced() && u.Summaries.HasSynced() && u.Conversations.HasSynced()
 }
 
 // Of returns the usage of a namespace, with the bytes rounded up to KiB.

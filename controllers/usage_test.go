@@ -18,17 +18,21 @@ package controllers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	promtestutil "github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
@@ -57,6 +61,21 @@ func TestConversationsUseBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantBytes(1, 10_000)
+}
+
+// TestUsageIsComplete: nothing is reported before the Conversations are counted, because a lower usage would lift a limit.
+func TestUsageIsComplete(t *testing.T) {
+	usage := *op.usage
+	testutil.Eventually(t, func(context.Context) error {
+		if !usage.HasSynced() {
+			return errors.New("the usage has not been counted")
+		}
+		return nil
+	})
+	usage.Conversations = conversations.NewView(time.Hour, clock.RealClock{})
+	if usage.HasSynced() {
+		t.Error("the usage is complete without the Conversations")
+	}
 }
 
 // TestUsageMetrics: the largest namespaces have metrics of their own, and the others have their sum.
