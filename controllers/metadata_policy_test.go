@@ -230,11 +230,12 @@ func TestManagedFields(t *testing.T) {
 			},
 			"f:spec": map[string]any{"f:data": map[string]any{}},
 		}},
-		"no fields":    {managers: 1, fields: map[string]any{}},
-		"a long key":   {managers: 1, fields: annotations(map[string]any{"f:" + strings.Repeat("a", 20_000): map[string]any{}}), want: "at most 2560 characters"},
-		"many keys":    {managers: 4, fields: annotations(many), want: "metadata.managedFields of a chunk must have at most 2560 characters"},
-		"nested deep":  {managers: 1, fields: annotations(map[string]any{"f:a": map[string]any{"f:b": map[string]any{"f:c": map[string]any{}}}}), want: "at most"},
-		"100 managers": {managers: 100, fields: annotations(map[string]any{"f:" + strings.Repeat("a", 200): map[string]any{}}), want: "at most"},
+		"no fields":                 {managers: 1, fields: map[string]any{}},
+		"a long key":                {managers: 1, fields: annotations(map[string]any{"f:" + strings.Repeat("a", 20_000): map[string]any{}}), want: "at most 2560 characters"},
+		"many keys":                 {managers: 4, fields: annotations(many), want: "metadata.managedFields of a chunk must have at most 2560 characters"},
+		"nested deep":               {managers: 1, fields: annotations(map[string]any{"f:a": map[string]any{"f:b": map[string]any{"f:c": map[string]any{}}}}), want: "at most"},
+		"30 managers of few fields": {managers: 30, fields: annotations(map[string]any{"f:a": map[string]any{}}), want: "at most"},
+		"100 managers":              {managers: 100, fields: annotations(map[string]any{"f:" + strings.Repeat("a", 200): map[string]any{}}), want: "at most"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
