@@ -89,6 +89,17 @@ func TestTextOnlyInBodies(t *testing.T) {
 		}
 		answers.Write(status)
 	}
+	conversations := &v1alpha1.ConversationList{}
+	if err := env.Client.List(t.Context(), conversations, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for _, conversation := range conversations.Items {
+		conditions, err := json.Marshal(conversation.Status.Conditions) // the preview is text
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers.Write(conditions)
+	}
 	answers.Write(newAPI(t, env.Config).get(t, verdictsPath(namespace), "").body)
 	verdicts := newAPI(t, env.Config).get(t, conversationVerdictsPath(namespace), "").body
 	if !strings.Contains(string(verdicts), "conv_whole") {

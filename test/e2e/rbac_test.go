@@ -241,7 +241,9 @@ func TestAggregatedRoles(t *testing.T) {
 func TestAuditor(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
-	testsession.Make(namespace, "resp_orphan").After("resp_none").Create(t, env.Client)
+	orphan := testsession.Make(namespace, "resp_orphan").After("resp_none")
+	orphan.Obj().Spec.ConversationID = "secret conversation"
+	orphan.Create(t, env.Client)
 	testsession.WaitForReason(t, env.Client, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
 	conversation := &v1alpha1.Conversation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "conv.1"},

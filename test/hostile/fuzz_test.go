@@ -38,7 +38,7 @@ import (
 // specFields are the fields of a spec, and an undeclared one.
 var specFields = []string{
 	"responseID", "previousResponseID", "conversationID", "createdAt", "completedAt", "responseStatus", "request", "response",
-	"metadata", "snapshot", "immutable", "undeclared", "packed",
+	"metadata", "snapshot", "immutable", "undeclared", "packed", "format",
 }
 
 // metadataFields are the fields of the metadata that a client can set or try to set, and an undeclared one. Garbage collection deletes
@@ -70,6 +70,15 @@ var values = []func(text string, depth uint16, size uint32) string{
 		return inFormat2(snapshot.Pack(snapshot.Bodies{
 			Request: []byte(text), Response: []byte(nested(int(depth%10_010) + 1)), Metadata: make([]byte, size%1_600_000),
 		}))
+	},
+	func(text string, depth uint16, size uint32) string { // a reference to a snapshot with another value of a field
+		fields := []string{`"store":"Chunks"`, `"format":1`, `"key":"` + strings.Repeat("a", 26) + `"`, `"parts":1`, `"sizeBytes":1`, `"storedBytes":1`, `"sha256":"` + strings.Repeat("0", 64) + `"`}
+		name, _, _ := strings.Cut(fields[int(depth)%len(fields)], ":")
+		if size%2 == 1 {
+			text = quote(text)
+		}
+		fields[int(depth)%len(fields)] = name + ":" + text
+		return "{" + strings.Join(fields, ",") + "}"
 	},
 }
 
@@ -103,13 +112,16 @@ func FuzzObjects(f *testing.F) {
 		{6, 5, `"\ud800"`, 0, 0}, {6, 5, "1e400", 0, 0}, {7, 6, "18446744073709551616", 0, 0}, {7, 6, "1.0000000000000000000001", 0, 0},
 		{12, 8, "KLUv/SS4", 0, 0}, {12, 8, "\xff", 0, 0}, {12, 8, "", 0, 0}, {12, 9, `{"input":"hi"}`, 0, 0}, {12, 9, "", 9_999, 0}, {12, 9, "", 0, 524_000}, {12, 9, "", 0, 1_599_000},
 		{9, 7, "9223372036854775808", 0, 1}, {9, 7, "1e30", 0, 1}, {9, 7, "-1", 0, 1}, {9, 7, "1.5", 0, 1},
-		{13, 0, `{"sessions.catena.dev/omit-owner-reference":"true","k8s.io/initial-events-end":"true"}`, 0, 0},
-		{13, 0, `{"a":"\ud800","a":"\u0000"}`, 0, 0}, {13, 4, "\u2028", 0, 250_000}, {13, 2, "", 9_997, 0}, {13, 0, `{"a":null}`, 0, 0},
-		{14, 0, `{"a":"b"}`, 0, 0}, {15, 0, `["sessions.catena.dev/hold"]`, 0, 0}, {16, 0, "1e30", 0, 0}, {17, 1, "\x00", 0, 0},
-		{18, 1, "2026-01-01t00:00:00z", 0, 0}, {19, 1, "2026-01-01T00:00:00Z", 0, 0}, {20, 0, `[{"manager":"m","fieldsV1":{"f:spec":{}}}]`, 0, 0},
-		{21, 2, "", 9_997, 0},
-		{22, 0, `[{"apiVersion":"sessions.catena.dev/v1alpha1","kind":"ResponseSession","name":"resp.none","uid":"none"}]`, 0, 0},
-		{22, 0, `[{"apiVersion":"a/v9","kind":"\ud83d\ude00","name":"x","uid":"x","blockOwnerDeletion":true}]`, 0, 0},
+		{14, 0, `{"sessions.catena.dev/omit-owner-reference":"true","k8s.io/initial-events-end":"true"}`, 0, 0},
+		{14, 0, `{"a":"\ud800","a":"\u0000"}`, 0, 0}, {14, 4, "\u2028", 0, 250_000}, {14, 2, "", 9_997, 0}, {14, 0, `{"a":null}`, 0, 0},
+		{15, 0, `{"a":"b"}`, 0, 0}, {16, 0, `["sessions.catena.dev/hold"]`, 0, 0}, {17, 0, "1e30", 0, 0}, {18, 1, "\x00", 0, 0},
+		{19, 1, "2026-01-01t00:00:00z", 0, 0}, {20, 1, "2026-01-01T00:00:00Z", 0, 0}, {21, 0, `[{"manager":"m","fieldsV1":{"f:spec":{}}}]`, 0, 0},
+		{22, 2, "", 9_997, 0},
+		{23, 0, `[{"apiVersion":"sessions.catena.dev/v1alpha1","kind":"ResponseSession","name":"resp.none","uid":"none"}]`, 0, 0},
+		{23, 0, `[{"apiVersion":"a/v9","kind":"\ud83d\ude00","name":"x","uid":"x","blockOwnerDeletion":true}]`, 0, 0},
+		{13, 0, "2", 0, 0}, {13, 0, "3", 0, 0}, {13, 1, "2", 0, 0}, {13, 0, "2147483648", 0, 0},
+		{9, 10, "Blob", 0, 1}, {9, 10, "2", 1, 0}, {9, 10, "2147483647", 1, 0}, {9, 10, "../other", 2, 1}, {9, 10, "2147483647", 3, 0},
+		{9, 10, "1e30", 5, 0}, {9, 10, "\u0000", 6, 1},
 	} {
 		f.Add(seed.field, seed.value, seed.text, seed.depth, seed.size)
 	}
