@@ -94,7 +94,7 @@ func (g *Gateway) appendItems(ctx context.Context, c *call, t *turn) error {
 // checkDepth returns an error if the history of a conversation is so long that no response could follow one more turn. If that cannot be found
 // out now, as without an operator, it is not.
 func (g *Gateway) checkDepth(ctx context.Context, c *call, conversation string) error {
-	turns, err := read(ctx, c, func(ctx context.Context) (int, error) {
+	turns, err := readOne(ctx, c, func(ctx context.Context) (int, error) {
 		return c.store.Conversations().Count(ctx, conversation)
 	}, func(int) int64 { return 0 })
 	if err == nil && turns >= g.options.MaxDepth {
@@ -291,7 +291,7 @@ func (g *Gateway) deleteItem(w http.ResponseWriter, r *http.Request, c *call) er
 	}
 	conversation, err := readStored(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
 		return c.store.Conversations().HideItem(ctx, id, name.responseID, name.number)
-	}, conversationBytes)
+	}, func(*store.Conversation) int64 { return 0 }) // the item is hidden even if there is no memory for the answer
 	if err != nil {
 		return conversationFailed(id, err)
 	}

@@ -114,7 +114,7 @@ func placeLost(cause error) *apiError {
 // confirm returns an error if a stored turn is not part of the conversation to which it was to be added, because it was saved too late. A
 // conversation that was deleted since says nothing about that.
 func (g *Gateway) confirm(ctx context.Context, c *call, session *store.Session) error {
-	_, err := read(ctx, c, func(ctx context.Context) (struct{}, error) {
+	_, err := readOne(ctx, c, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.store.Conversations().Confirm(ctx, session.ConversationID, session.ResponseID)
 	}, func(struct{}) int64 { return 0 })
 	if errors.Is(err, store.ErrConversationNotFound) {

@@ -117,7 +117,9 @@ func (g *Gateway) saveConversation(ctx context.Context, c *call, created *store.
 			return nil, err
 		}
 	}
-	conversation, err := c.store.Conversations().Create(ctx, created)
+	conversation, err := readOne(ctx, c, func(ctx context.Context) (*store.Conversation, error) {
+		return c.store.Conversations().Create(ctx, created)
+	}, func(*store.Conversation) int64 { return 0 })
 	switch {
 	case err == nil:
 		return conversation, nil
@@ -241,7 +243,7 @@ func (g *Gateway) updateConversation(w http.ResponseWriter, r *http.Request, c *
 	}
 	conversation, err := readStored(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
 		return c.store.Conversations().Patch(ctx, r.PathValue("id"), store.ConversationPatch{Metadata: metadata})
-	}, conversationBytes)
+	}, func(*store.Conversation) int64 { return 0 }) // the metadata is replaced even if there is no memory for the answer
 	if err != nil {
 		return conversationFailed(r.PathValue("id"), err)
 	}

@@ -256,20 +256,29 @@ func readOne[T any](ctx context.Context, c *call, get func(context.Context) (T, 
 	return read(ctx, c, get, size)
 }
 
-// readStored is readOne for an object, and waits until it may be as large as others that the tenant has just read. In a cluster it comes from the
+// readStored is readOne for one object, and waits until it may be as large as others that the tenant has just read. In a cluster it comes from the
 // kube-apiserver, which does not share out its CPUs among namespaces as the operator does for histories.
 func readStored[T any](ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64) (result T, err error) {
 	end, err := c.reads.begin(ctx, c.store.Namespace())
 	if err != nil {
 		return result, err
 	}
-	var bytes int64
-	defer func() { end(bytes) }()
-	return readOne(ctx, c, get, func(result T) int64 {
-		bytes = size(result)
-		return bytes
+	var bytes, taken atomic.Int64
+	defer func() { end(max(bytes.Load(), taken.Load()/readFactor)) }()
+	counted := func(ctx context.Context) (T, error) {
+		return get(metered.With(ctx, func(bytes int64) error {
+			taken.Add(bytes)
+			return metered.Take(ctx, bytes)
+		}))
+	}
+	return readOne(ctx, c, counted, func(result T) int64 {
+		bytes.Store(size(result))
+		return bytes.Load()
 	})
 }
+
+// readFactor is about how many times its size the memory is that is taken to read an object, also if that fails in the end.
+const readFactor = 3
 
 // sessionBytes returns the memory of a session.
 func sessionBytes(s *store.Session) int64 {

@@ -133,14 +133,19 @@ func (o *object) remove(name string) {
 	o.members = slices.DeleteFunc(o.members, func(m member) bool { return m.name == name })
 }
 
-// String returns the object as JSON.
-func (o *object) String() string {
+// size returns the number of bytes of the object as JSON, or one more.
+func (o *object) size() int {
 	size := len("{}")
 	for _, m := range o.members {
 		size += len(m.key) + len(m.value) + len(":,")
 	}
+	return size
+}
+
+// String returns the object as JSON.
+func (o *object) String() string {
 	var b strings.Builder
-	b.Grow(size)
+	b.Grow(o.size())
 	b.WriteByte('{')
 	for i, m := range o.members {
 		if i > 0 {

@@ -22,6 +22,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/catena-dev/catena/internal/metered"
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/memory"
 )
 
 // readOf reads an object of a size.
@@ -110,4 +114,25 @@ func TestLargeReadsWait(t *testing.T) {
 			t.Errorf("%d are still counted", used)
 		}
 	})
+}
+
+// TestFailedReadsCountAsLarge: an object that was read counts, although the read has failed in the end.
+func TestFailedReadsCountAsLarge(t *testing.T) {
+	const units = 5
+	g, turns := &Gateway{memory: newSharedLimit(1<<30, "--flag", "memory")}, memory.New(memory.Options{})
+	c := &call{store: turns.InNamespace("a"), reads: newReads(30, true), memory: g.memory.of("a")}
+	c.reads.now = func() time.Time { return time.Unix(0, 0) }
+	failed := errors.New("failed")
+	_, err := readStored(t.Context(), c, func(ctx context.Context) (*store.Session, error) {
+		return nil, errors.Join(failed, metered.Take(ctx, readFactor*units*readUnit))
+	}, sessionBytes)
+	if !errors.Is(err, failed) {
+		t.Fatal(err)
+	}
+	if got := c.reads.expected("a"); got != 1+units {
+		t.Errorf("the next object counts as %d, want %d", got, 1+units)
+	}
+	if used := g.memory.budget.Used(); used != 0 {
+		t.Errorf("%d bytes are still held", used)
+	}
 }

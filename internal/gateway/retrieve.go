@@ -93,14 +93,15 @@ func (g *Gateway) endBefore(ctx context.Context, c *call, session *store.Session
 	if id == "" {
 		return nil
 	}
-	conversations := c.store.Conversations()
 	conversation, err := getConversation(ctx, c, id)
 	ends := false
 	if err == nil {
 		ends, err = g.endsAt(ctx, c, conversation.Head, session.ResponseID)
 	}
 	if ends {
-		_, err = conversations.Rollback(ctx, id, session.PreviousResponseID)
+		_, err = readOne(ctx, c, func(ctx context.Context) (*store.Conversation, error) {
+			return c.store.Conversations().Rollback(ctx, id, session.PreviousResponseID)
+		}, func(*store.Conversation) int64 { return 0 })
 	}
 	switch {
 	case isTemporary(err):

@@ -200,9 +200,9 @@ func countInput(input string) int {
 
 // show returns a response of a turn as its client sees it, and holds its memory.
 func (g *Gateway) show(ctx context.Context, c *call, t *turn, response *object) (*object, error) {
-	bytes := t.shownBytes(response)
-	return inTurn(ctx, g, c, int(bytes), func() (*object, error) {
-		if err := c.hold(bytes); err != nil {
+	// What the request adds does not take long, unless it is its tools.
+	return inTurn(ctx, g, c, response.size()+len(t.request.object.raw("tools")), func() (*object, error) {
+		if err := c.hold(t.shownBytes(response)); err != nil {
 			return nil, err
 		}
 		return t.show(response, t.itemID), nil

@@ -225,14 +225,21 @@ func (s *relay) forwardOther(ctx context.Context, e *event) error {
 
 // forwardResponse forwards an event that contains a response, which becomes the response of the turn.
 func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data *object) error {
-	response, err := inTurn(ctx, s.g, s.call, len(e.data), func() (*object, error) { return s.readResponse(kind, data) })
+	var shown int64
+	response, err := inTurn(ctx, s.g, s.call, len(e.data), func() (*object, error) {
+		response, err := s.readResponse(kind, data)
+		if err == nil {
+			shown = s.turn.shownBytes(response)
+		}
+		return response, err
+	})
 	if err != nil {
 		return err
 	}
 	if err := s.keep(response, len(e.data)); err != nil {
 		return err
 	}
-	if costs := 2 * s.turn.shownBytes(response); costs > smallEvent {
+	if costs := 2 * shown; costs > smallEvent {
 		if err := s.call.hold(costs); err != nil {
 			return err
 		}
@@ -243,7 +250,7 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 		data.set("type", quote(kind))
 	}
 	response.setMissing("status", quote(store.StatusInProgress))
-	if err := s.replaceResponse(ctx, e, kind, data, response); err != nil {
+	if err := s.replaceResponse(ctx, e, kind, data, response, shown); err != nil {
 		return err
 	}
 	return s.send(ctx, e)
@@ -265,16 +272,21 @@ func (s *relay) readResponse(kind string, data *object) (*object, error) {
 	return response, nil
 }
 
-// replaceResponse replaces the response in an event by what the client sees of it.
-func (s *relay) replaceResponse(ctx context.Context, e *event, kind string, data, response *object) error {
+// replaceResponse replaces the response in an event by what the client sees of it, which has about the given size.
+func (s *relay) replaceResponse(ctx context.Context, e *event, kind string, data, response *object, shown int64) error {
+	remembers := terminalEvents[kind] != "" && !isFailure(kind) && s.call.socket != nil && !s.turn.request.store
+	bytes := max(int(shown), response.size()) // it may be that of another request now
+	if remembers {
+		bytes += len(s.turn.request.body)
+	}
 	replace := func() {
-		if terminalEvents[kind] != "" && !isFailure(kind) && s.call.socket != nil && !s.turn.request.store {
+		if remembers {
 			s.call.socket.remember(response)
 		}
 		data.set("response", s.turn.show(response, s.itemID).String())
 		e.replace(kind, data.String())
 	}
-	err := s.inTurn(ctx, int(s.turn.shownBytes(response)), replace)
+	err := s.inTurn(ctx, bytes, replace)
 	if err != nil && s.ended {
 		replace() // the turn is saved: its client gets the end, even after the request's time
 		return nil

@@ -260,7 +260,7 @@ func (t *socketTurn) warmUp(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	response.set("status", quote(store.StatusInProgress))
-	response, err := inTurn(r.Context(), t.socket.g, t.call, int(shown), func() (*object, error) {
+	response, err := inTurn(r.Context(), t.socket.g, t.call, int(shown)+len(t.request.body), func() (*object, error) {
 		t.remember(response)
 		return warm.show(response, warm.itemID), nil
 	})

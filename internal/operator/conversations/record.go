@@ -75,8 +75,10 @@ func (v *View) parse(object gjson.Result) (metav1.ObjectMeta, *Record) {
 	fields := jsonvalue.Members(object, "metadata", "spec", "status")
 	metadata := kubeclient.ParseMetadata(fields[0])
 	sent := sessions.NewObject(&metadata, object)
-	sent.Namespace = unique.Make(sent.Namespace).Value() // the records of a namespace share its name
 	known, found := v.Get(sent.Namespace, sent.Name)
+	if sent.Namespace = unique.Make(sent.Namespace).Value(); found { // the records of a namespace share its name, most of them
+		sent.Namespace = known.Namespace
+	}
 	// Observe does not know the size.
 	if found && known.UID == sent.UID && known.ResourceVersion == sent.ResourceVersion && known.ObjectBytes == sent.ObjectBytes {
 		return metadata, known

@@ -19,6 +19,7 @@ package sessions
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,12 +72,15 @@ type knownIDs map[string]string
 
 // share makes a record use the known strings.
 func (ids knownIDs) share(r *Record) {
-	for _, id := range []*string{&r.Turn.ID, &r.Turn.Previous} {
-		if known, found := ids[*id]; found {
-			*id = known
-		} else {
-			ids[*id] = *id
-		}
+	if known, found := ids[r.Turn.ID]; found {
+		r.Name, r.Turn.ID = strings.Clone(r.Name), known // they were together
+	} else {
+		ids[r.Turn.ID] = r.Turn.ID
+	}
+	if known, found := ids[r.Turn.Previous]; found {
+		r.Turn.Previous = known
+	} else {
+		ids[r.Turn.Previous] = r.Turn.Previous
 	}
 }
 
