@@ -68,7 +68,8 @@ type SessionVerdict struct {
 	BrokenAt string `json:"brokenAt,omitempty"`
 }
 
-// MaxVerdicts (10000) is the largest number of verdicts in one answer. A list of more must be read in pages, with a limit.
+// MaxVerdicts (10000) is the largest number of verdicts in one answer. A list of more must be read in pages, with a limit. A page has fewer than
+// the limit if the IDs in it are long.
 const MaxVerdicts = 10_000
 
 // SessionVerdictList is a list of verdicts, sorted by namespace and name.

@@ -99,6 +99,11 @@ var conversationVerdictColumns = []metav1.TableColumnDefinition{
 	{Name: "Conversation", Type: "string", Priority: 1, Description: "The conversation ID."},
 }
 
+func (conversationVerdictSource) textBytes(verdict runtime.Object) int {
+	v := verdict.(*resolvev1alpha1.ConversationVerdict)
+	return len(v.Name) + len(v.ConversationID) + len(v.HeadResponseID)
+}
+
 func (conversationVerdictSource) cells(verdict runtime.Object) []any {
 	v := verdict.(*resolvev1alpha1.ConversationVerdict)
 	return []any{

@@ -96,6 +96,11 @@ var sessionVerdictColumns = []metav1.TableColumnDefinition{
 	{Name: "Broken-At", Type: "string", Priority: 1, Description: "The response ID at which the chain breaks."},
 }
 
+func (sessionVerdictSource) textBytes(verdict runtime.Object) int {
+	v := verdict.(*resolvev1alpha1.SessionVerdict)
+	return len(v.Name) + len(v.ResponseID) + len(v.PreviousResponseID) + len(v.RootResponseID) + len(v.BrokenAt)
+}
+
 func (sessionVerdictSource) cells(verdict runtime.Object) []any {
 	v := verdict.(*resolvev1alpha1.SessionVerdict)
 	return []any{

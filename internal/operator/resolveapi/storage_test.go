@@ -201,3 +201,36 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
+
+// longTexts has verdicts whose texts take half of a list each, and more than a page.
+type longTexts struct{ verdictSource }
+
+func (longTexts) textBytes(runtime.Object) int { return maxListText / 2 }
+
+// TestVerdictsWithLongTexts: a page ends when its texts are long enough, and the next one continues there.
+func TestVerdictsWithLongTexts(t *testing.T) {
+	s := newSessionVerdicts(newView(t, newKubeAPIServer(t), time.Hour), shareAll)
+	s.verdictSource = longTexts{s.verdictSource}
+	ctx := request.WithNamespace(inHandler(t.Context()), "team-a")
+	if _, err := s.List(ctx, &internalversion.ListOptions{}); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("want RequestEntityTooLarge, got %v", err)
+	}
+	var pages []string
+	for next := ""; next != "" || len(pages) == 0; {
+		list, err := s.List(ctx, &internalversion.ListOptions{Limit: 500, Continue: next})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := ""
+		if err := meta.EachListItem(list, func(verdict runtime.Object) error {
+			names += verdict.(metav1.Object).GetName()
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		pages, next = append(pages, names), list.(metav1.ListInterface).GetContinue()
+	}
+	if diff := cmp.Diff([]string{"resp.1", "resp.2", "resp.9"}, pages); diff != "" {
+		t.Errorf("pages (-want +got):\n%s", diff)
+	}
+}

@@ -19,7 +19,6 @@ package resolveapi
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,6 +48,13 @@ type verdicts struct {
 	max                int // number of verdicts in one response
 }
 
+// The maximum size of the texts of the verdicts in a page, and in a list without pages, in bytes. To encode a page takes some milliseconds; IDs can
+// be ten times as long as usual.
+const (
+	maxPageText = 1 << 20
+	maxListText = 4 << 20
+)
+
 // verdictSource has the verdicts on the objects of one kind.
 type verdictSource interface {
 	// check returns a retryable error unless the views are current, and that of the objects is at least as new as a resource version.
@@ -61,6 +67,8 @@ type verdictSource interface {
 	count(namespace string) int
 	// visitCost returns what it costs to find the keys of a page, in bytes of a cached history that would take as long.
 	visitCost(namespace string) int64
+	// textBytes returns the size of the texts of a verdict.
+	textBytes(verdict runtime.Object) int
 	// cells returns the row of a verdict in the table.
 	cells(verdict runtime.Object) []any
 }
@@ -118,19 +126,17 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 	if err != nil {
 		return nil, err
 	}
-	limit := s.max
+	limit, maxText := s.max, maxListText
 	if options.Limit > 0 {
-		limit = int(min(options.Limit, int64(s.max)))
+		limit, maxText = int(min(options.Limit, int64(s.max))), maxPageText
 	}
 	var keys []types.NamespacedName
-	next, tooLong := "", false
+	more := false
 	share := resolve.Share{Bytes: int64(min(limit, s.count(namespace))) * rowBytes, Cost: s.visitCost(namespace)}
 	release, err := s.share(ctx, namespace, share, func() {
 		keys = s.keys(namespace, after, limit+1)
-		if len(keys) > limit {
-			tooLong = options.Limit == 0
+		if more = len(keys) > limit; more {
 			keys = keys[:limit]
-			next = newContinue(keys[limit-1])
 		}
 	})
 	if err != nil {
@@ -138,43 +144,56 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 		return nil, status
 	}
 	whenHandled(ctx, release)
-	if tooLong {
+	if more && options.Limit == 0 {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list has more than %d verdicts: request pages with `limit`", limit))
 	}
-	found, err := s.verdicts(ctx, namespace, keys, options.FieldSelector)
+	found, rest, err := s.verdicts(ctx, namespace, keys, options.FieldSelector, maxText)
 	if err != nil {
 		status, _ := toStatus(ctx, s.resource, "", err)
 		return nil, status
+	}
+	if len(rest) > 0 && options.Limit == 0 {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list has more than %d bytes: request pages with `limit`", maxText))
 	}
 	list := s.NewList()
 	if err := meta.SetList(list, found); err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	list.(metav1.ListInterface).SetContinue(next)
+	if handled := keys[:len(keys)-len(rest)]; more || len(rest) > 0 {
+		list.(metav1.ListInterface).SetContinue(newContinue(handled[len(handled)-1]))
+	}
 	return list, nil
 }
 
 // verdictStep is how many verdicts are made before other namespaces get the processor. They take some milliseconds.
 const verdictStep = 250
 
-// verdicts returns the verdicts on objects, without those that do not exist any more, or that a selector does not select.
+// verdicts returns the verdicts on objects, without those that do not exist any more, or that a selector does not select, until their texts reach
+// a size. It also returns the rest of the keys.
 func (s *verdicts) verdicts(
-	ctx context.Context, namespace string, keys []types.NamespacedName, selector fieldselectors.Selector,
-) (found []runtime.Object, err error) {
-	for step := range slices.Chunk(keys, verdictStep) {
+	ctx context.Context, namespace string, keys []types.NamespacedName, selector fieldselectors.Selector, maxText int,
+) (found []runtime.Object, rest []types.NamespacedName, err error) {
+	text := 0
+	for rest = keys; len(rest) > 0 && text < maxText; {
 		release, err := s.share(ctx, namespace, resolve.Share{Continued: true}, func() {
-			for _, key := range step {
+			for range verdictStep {
+				if len(rest) == 0 || text >= maxText {
+					return
+				}
+				key := rest[0]
+				rest = rest[1:]
 				if verdict, exists := s.verdict(key); exists && matches(selector, key) {
 					found = append(found, verdict)
+					text += s.textBytes(verdict)
 				}
 			}
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		release()
 	}
-	return found, nil
+	return found, rest, nil
 }
 
 // matches reports whether a field selector, which may be nil, selects an object.
