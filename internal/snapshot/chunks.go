@@ -304,6 +304,10 @@ func (s *chunkStore) Find(ctx context.Context, session types.NamespacedName, key
 	group.SetLimit(partsAtOnce)
 	for i := range parts {
 		group.Go(func() error {
+			if err := s.reads.Acquire(ctx, session.Namespace, 1); err != nil {
+				return err
+			}
+			defer s.reads.Release(session.Namespace, 1)
 			name := v1alpha1.SnapshotChunkName(key, i)
 			chunk, err := kubeclient.GetMetadata(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: name})
 			if kubeclient.IsGone(err, kubeclient.Chunks, name) {

@@ -165,11 +165,16 @@ func (s Stores) named(name string) Store {
 	return nil
 }
 
+// maxDeletedParts is the number of parts up to which Delete looks for them: those of 96 MiB. A reference can have any number, of parts that do not
+// exist.
+const maxDeletedParts = 256
+
 // Delete removes the snapshot of a reference, but no part of another session's, unless the store belongs to another cluster. It does nothing if
-// the reference names none of these stores, or has a format that only a newer build supports: that build's operator removes the parts.
+// the reference names none of these stores, has more than maxDeletedParts, or has a format that only a newer build supports: sweeps remove the
+// parts.
 func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) error {
 	store := s.named(ref.Store)
-	if store == nil || ref.Format > v1alpha1.MaxSnapshotFormat {
+	if store == nil || ref.Parts > maxDeletedParts || ref.Format > v1alpha1.MaxSnapshotFormat {
 		return nil
 	}
 	if err := store.Check(ctx); err != nil {

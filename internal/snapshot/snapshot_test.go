@@ -420,3 +420,18 @@ func FuzzSplit(f *testing.F) {
 		}
 	})
 }
+
+// TestManyParts: a reference to more parts than a turn has is left to sweeps, without looking for them.
+func TestManyParts(t *testing.T) {
+	var unused struct{ Store } // which every call would dereference
+	stores := Stores{named{unused}}
+	ref := &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, Key: newKey(), Parts: maxDeletedParts + 1}
+	if err := stores.Delete(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, ref); err != nil {
+		t.Error(err)
+	}
+}
+
+// named is a store with the name of the chunks.
+type named struct{ Store }
+
+func (named) Name() string { return v1alpha1.SnapshotStoreChunks }
