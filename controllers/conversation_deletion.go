@@ -194,7 +194,7 @@ func (r *ConversationDeleter) awaitHead(ctx context.Context, record *conversatio
 	}
 	now := r.Clock.Now() // before the reservation is read
 	if wait := deletion.until.Sub(now); wait > 0 {
-		return min(wait, deletionRetry), nil
+		return min(wait, max(deletionRetry, wait/16)), nil // many can wait for long
 	}
 	raw, err := kubeclient.GetRaw(ctx, r.Client, kubeclient.Conversations, record.NamespacedName())
 	if err != nil {

@@ -62,7 +62,8 @@ func modelOf(raw string) string {
 	if !jsonvalue.IsString(raw) {
 		return ""
 	}
-	model := strings.ToValidUTF8(gjson.Parse(raw).Str, "\uFFFD")
+	const escaped = len(`\ud83d\ude00`)
+	model := strings.ToValidUTF8(jsonvalue.UnquoteFirst(raw, escaped*MaxModelLength), "\uFFFD")
 	return strings.Clone(Shorten(model, MaxModelLength)) // it may share the memory of the bodies
 }
 
@@ -85,35 +86,54 @@ func Shorten(text string, characters int) string {
 }
 
 // UserText returns the text of the first user message with one, shortened to a number of characters, or the empty string. It is the content if
-// that is a string, and otherwise the first part with text. Items that are skipped do not count.
+// that is a string, and otherwise the first of maxTextParts parts with text. Items that are skipped do not count.
 func (t *Items) UserText(characters int, skip func(item int) bool) string {
 	for i := range t.Len() {
 		if skip(i) {
 			continue
 		}
-		item := jsonvalue.Members(gjson.Parse(jsonvalue.Text(t.Slice(i, i+1))), "type", "role", "content")
-		if kind := item[0]; item[1].Str != "user" || kind.Exists() && kind.Str != "message" {
+		item := jsonvalue.RawMembers(jsonvalue.Text(t.Slice(i, i+1)), "type", "role", "content")
+		if kind := item[0]; textOf(item[1]) != "user" || kind != "" && textOf(kind) != "message" {
 			continue
 		}
-		if text := textOf(item[2]); text != "" {
+		if text := contentText(item[2]); text != "" {
 			return strings.Clone(Shorten(strings.ToValidUTF8(text, "\uFFFD"), characters))
 		}
 	}
 	return ""
 }
 
-// textOf returns the text of a message's content, or of its first part with text.
-func textOf(content gjson.Result) string {
-	if !content.IsArray() {
-		return content.Str
+// The text of a message can have many megabytes, and as many parts: maxTextBytes is how much of it is decoded, and maxTextParts in how many parts it
+// is looked for.
+const (
+	maxTextBytes = 4 << 10
+	maxTextParts = 100
+)
+
+// contentText returns the beginning of the text of a message's content, or of its first part with text.
+func contentText(content string) string {
+	if !jsonvalue.IsList(content) {
+		return textOf(content)
 	}
-	for _, part := range jsonvalue.Elements(content.Raw) {
+	parts := 0
+	for _, part := range jsonvalue.Elements(content) {
+		if parts++; parts > maxTextParts {
+			break
+		}
 		if !jsonvalue.IsObject(part) {
 			continue
 		}
-		if text := jsonvalue.Members(gjson.Parse(part), "text")[0]; text.Str != "" {
-			return text.Str
+		if text := textOf(jsonvalue.RawMembers(part, "text")[0]); text != "" {
+			return text
 		}
 	}
 	return ""
+}
+
+// textOf returns the beginning of a raw string, and nothing for any other value.
+func textOf(raw string) string {
+	if !jsonvalue.IsString(raw) {
+		return ""
+	}
+	return jsonvalue.UnquoteFirst(raw, maxTextBytes)
 }

@@ -66,6 +66,9 @@ func TestUserText(t *testing.T) {
 		"other items":    {`[{"type":"note","role":"user","content":"a"},{"type":"reasoning"}]`, ""},
 		"image first":    {`[{"role":"user","content":[{"type":"input_image"},{"type":"input_text","text":"b"}]}]`, "b"},
 		"no text":        {`[{"role":"user","content":[{"text":1},7,"x"]},{"role":"user","content":{"text":"x"}},{"role":"user","content":"c"}]`, "c"},
+		"hundredth part": {`[{"role":"user","content":[` + strings.Repeat(`{},`, 99) + `{"text":"a"}]}]`, "a"},
+		"later part":     {`[{"role":"user","content":[` + strings.Repeat(`{},`, 100) + `{"text":"a"}]}]`, ""},
+		"escapes":        {`"` + strings.Repeat(`\ud83d\ude00`, 100_000) + `"`, strings.Repeat("😀", 8)},
 		"escaped member": {`[{"r\u006fle":"user","content":"a\nb"}]`, "a\nb"},
 	}
 	for name, tc := range tests {
