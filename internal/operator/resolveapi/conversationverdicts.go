@@ -99,9 +99,9 @@ var conversationVerdictColumns = []metav1.TableColumnDefinition{
 	{Name: "Conversation", Type: "string", Priority: 1, Description: "The conversation ID."},
 }
 
-func (conversationVerdictSource) textBytes(verdict runtime.Object) int {
+func (conversationVerdictSource) texts(verdict runtime.Object) []string {
 	v := verdict.(*resolvev1alpha1.ConversationVerdict)
-	return len(v.Name) + len(v.ConversationID) + len(v.HeadResponseID)
+	return []string{v.Name, v.ConversationID, v.HeadResponseID}
 }
 
 func (conversationVerdictSource) cells(verdict runtime.Object) []any {

@@ -52,6 +52,9 @@ type limits struct {
 	writeTimeout time.Duration
 }
 
+// maxURIBytes is the maximum length of a URL, with four of the longest IDs. k8s.io/apiserver logs that of a request whose client has disconnected.
+const maxURIBytes = 32 << 10
+
 func newLimits(o *Options) *limits {
 	return &limits{
 		requests: fair.NewBudget(o.Requests), reviews: fair.NewBudget(o.Reviews), writeTimeout: o.RequestTimeout + writeGrace,
@@ -61,6 +64,10 @@ func newLimits(o *Options) *limits {
 // share handles each request within the share of its tenant, and ends it if the client does not read the answer.
 func (l *limits) share(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if len(req.RequestURI) > maxURIBytes {
+			http.Error(w, "the URL is too long", http.StatusRequestURITooLong)
+			return
+		}
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(l.writeTimeout)) // the writers of net/http support it
 		forwarded := l.forwarded(req)
 		tenant := tenantOf(req, forwarded)

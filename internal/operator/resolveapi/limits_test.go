@@ -31,6 +31,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -253,5 +254,18 @@ func TestUnreadAnswer(t *testing.T) {
 				t.Error("the answer ended without an error")
 			}
 		})
+	}
+}
+
+// TestLongURL: a URL that no request needs is refused before anything logs it.
+func TestLongURL(t *testing.T) {
+	l := newLimits(NewOptions())
+	for length, want := range map[int]int{maxURIBytes: http.StatusOK, maxURIBytes + 1: http.StatusRequestURITooLong} {
+		response := httptest.NewRecorder()
+		l.share(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).
+			ServeHTTP(response, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+strings.Repeat("x", length-1), nil))
+		if response.Code != want {
+			t.Errorf("%d bytes: got %d, want %d", length, response.Code, want)
+		}
 	}
 }

@@ -96,9 +96,9 @@ var sessionVerdictColumns = []metav1.TableColumnDefinition{
 	{Name: "Broken-At", Type: "string", Priority: 1, Description: "The response ID at which the chain breaks."},
 }
 
-func (sessionVerdictSource) textBytes(verdict runtime.Object) int {
+func (sessionVerdictSource) texts(verdict runtime.Object) []string {
 	v := verdict.(*resolvev1alpha1.SessionVerdict)
-	return len(v.Name) + len(v.ResponseID) + len(v.PreviousResponseID) + len(v.RootResponseID) + len(v.BrokenAt)
+	return []string{v.Name, v.ResponseID, v.PreviousResponseID, v.RootResponseID, v.BrokenAt}
 }
 
 func (sessionVerdictSource) cells(verdict runtime.Object) []any {

@@ -19,6 +19,7 @@ package resolveapi
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -205,7 +206,9 @@ func TestMetrics(t *testing.T) {
 // longTexts has verdicts whose texts take half of a list each, and more than a page.
 type longTexts struct{ verdictSource }
 
-func (longTexts) textBytes(runtime.Object) int { return maxListText / 2 }
+func (longTexts) texts(runtime.Object) []string {
+	return []string{strings.Repeat("x", maxListText/4), strings.Repeat("\"", maxListText/8)} // which JSON escapes
+}
 
 // TestVerdictsWithLongTexts: a page ends when its texts are long enough, and the next one continues there.
 func TestVerdictsWithLongTexts(t *testing.T) {

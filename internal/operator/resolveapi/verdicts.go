@@ -48,8 +48,8 @@ type verdicts struct {
 	max                int // number of verdicts in one response
 }
 
-// The maximum size of the texts of the verdicts in a page, and in a list without pages, in bytes. To encode a page takes some milliseconds; IDs can
-// be ten times as long as usual.
+// The maximum size of the texts of the verdicts in a page, and in a list without pages, in bytes as JSON. To encode a page takes some milliseconds.
+// IDs can be a hundred times as long as usual.
 const (
 	maxPageText = 1 << 20
 	maxListText = 4 << 20
@@ -67,8 +67,8 @@ type verdictSource interface {
 	count(namespace string) int
 	// visitCost returns what it costs to find the keys of a page, in bytes of a cached history that would take as long.
 	visitCost(namespace string) int64
-	// textBytes returns the size of the texts of a verdict.
-	textBytes(verdict runtime.Object) int
+	// texts returns the texts of a verdict that can be long.
+	texts(verdict runtime.Object) []string
 	// cells returns the row of a verdict in the table.
 	cells(verdict runtime.Object) []any
 }
@@ -184,7 +184,7 @@ func (s *verdicts) verdicts(
 				rest = rest[1:]
 				if verdict, exists := s.verdict(key); exists && matches(selector, key) {
 					found = append(found, verdict)
-					text += s.textBytes(verdict)
+					text += jsonBytes(s.texts(verdict))
 				}
 			}
 		})
@@ -194,6 +194,22 @@ func (s *verdicts) verdicts(
 		release()
 	}
 	return found, rest, nil
+}
+
+// jsonBytes returns the size of texts as JSON.
+func jsonBytes(texts []string) (bytes int) {
+	for _, text := range texts {
+		bytes += len(text)
+		for i := range len(text) {
+			switch c := text[i]; {
+			case c < ' ', c == '<', c == '>', c == '&':
+				bytes += len(`\u0000`) - 1
+			case c == '"', c == '\\':
+				bytes++
+			}
+		}
+	}
+	return bytes
 }
 
 // matches reports whether a field selector, which may be nil, selects an object.
