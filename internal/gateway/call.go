@@ -90,7 +90,7 @@ func (g *Gateway) handle(next handler) http.Handler {
 		}
 		g.limitEnd(w, r)
 		g.metrics.requests.WithLabelValues(route(r), strconv.Itoa(writer.status)).Inc()
-		c.log.Info("request", "method", r.Method, "route", route(r), "status", writer.status, "seconds", g.now().Sub(start).Seconds())
+		c.log.Info("request", "method", methodOf(r), "route", route(r), "status", writer.status, "seconds", g.now().Sub(start).Seconds())
 	})
 }
 
@@ -151,6 +151,15 @@ func routeOf(pattern string) string {
 		return "other"
 	}
 	return pattern
+}
+
+// methodOf returns the method of a request for the log. A client can send any text.
+func methodOf(r *http.Request) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return r.Method
+	}
+	return "other"
 }
 
 // statusWriter is a ResponseWriter that records the status.

@@ -18,6 +18,7 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,7 +58,7 @@ func newMetrics(memory, sockets *sharedLimit) *gatewayMetrics {
 		}, func() float64 { return float64(sockets.budget.Used()) }),
 		streamsEnded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "catena_gateway_streams_ended_total",
-			Help: "Number of ended streams, by response status; failed if the turn could not be saved.",
+			Help: "Number of ended streams, by response status; failed if the turn could not be saved, and other for a repeated response with an unknown status.",
 		}, []string{"status"}),
 		upstreamSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "catena_gateway_upstream_seconds",
@@ -69,10 +70,21 @@ func newMetrics(memory, sockets *sharedLimit) *gatewayMetrics {
 			Help: "Number of bytes of memory that all requests in flight hold. The limit is --max-inflight-bytes.",
 		}, func() float64 { return float64(memory.budget.Used()) }),
 	}
-	for _, status := range []string{store.StatusCompleted, store.StatusIncomplete, store.StatusFailed, store.StatusCancelled} {
+	for _, status := range endStatuses {
 		m.streamsEnded.WithLabelValues(status)
 	}
 	return m
+}
+
+// endStatuses are the statuses with which a response ends.
+var endStatuses = []string{store.StatusCompleted, store.StatusIncomplete, store.StatusFailed, store.StatusCancelled}
+
+// endOf returns the label for the status of a response. That of a stored turn can be any text.
+func endOf(status string) string {
+	if slices.Contains(endStatuses, status) {
+		return status
+	}
+	return "other"
 }
 
 // commonStatuses are those that alerts look for.

@@ -56,6 +56,7 @@ func TestNoTextInLogsOrMetrics(t *testing.T) {
 				if body == "" {
 					body = fmt.Sprintf(request, stream)
 				}
+				f.do(strings.ToUpper(text), "/v1/responses", "")
 				r := f.do(http.MethodPost, "/v1/responses?key="+text, body, "Authorization", "Bearer "+key)
 				f.do(http.MethodGet, "/v1/responses/"+r.get("id")+"?"+text, "", "Authorization", "Bearer "+key)
 				families, err := f.registry.Gather()
@@ -66,7 +67,7 @@ func TestNoTextInLogsOrMetrics(t *testing.T) {
 				if tc.failures && !strings.Contains(written, "failed") && !strings.Contains(written, "unable to save") {
 					t.Errorf("the failure is not logged: %s", written)
 				}
-				for _, secret := range []string{text, key} {
+				for _, secret := range []string{text, strings.ToUpper(text), key} {
 					if strings.Contains(written, secret) {
 						t.Errorf("%s is in the log or the metrics: %s", secret, written)
 					}

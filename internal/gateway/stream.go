@@ -97,7 +97,7 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, c *call, t *tur
 		_ = upstream.Body.Close() // the engine can stop
 		s.abort(r.Context(), err)
 	}
-	g.metrics.streamsEnded.WithLabelValues(s.outcome).Inc()
+	g.metrics.streamsEnded.WithLabelValues(endOf(s.outcome)).Inc()
 	return nil
 }
 
@@ -226,7 +226,7 @@ func (s *relay) forwardOther(ctx context.Context, e *event) error {
 // forwardResponse forwards an event that contains a response, which becomes the response of the turn.
 func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data *object) error {
 	var shown int64
-	response, err := inTurn(ctx, s.g, s.call, len(e.data), func() (*object, error) {
+	response, err := inTurn(ctx, s.g, s.call, len(e.data)+len(s.turn.request.object.raw("tools")), func() (*object, error) {
 		response, err := s.readResponse(kind, data)
 		if err == nil {
 			shown = s.turn.shownBytes(response)
@@ -277,7 +277,7 @@ func (s *relay) replaceResponse(ctx context.Context, e *event, kind string, data
 	remembers := terminalEvents[kind] != "" && !isFailure(kind) && s.call.socket != nil && !s.turn.request.store
 	bytes := max(int(shown), response.size()) // it may be that of another request now
 	if remembers {
-		bytes += len(s.turn.request.body)
+		bytes += s.call.socket.rememberedBytes()
 	}
 	replace := func() {
 		if remembers {
