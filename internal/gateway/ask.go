@@ -125,14 +125,21 @@ func (g *Gateway) checkServed(r *http.Request, c *call) error {
 // it, as a part of a response, the context starts with it; if the client has sent it, with the input that contains it, which is what
 // an engine has returned to be used as it is.
 func (g *Gateway) context(ctx context.Context, c *call, q *createRequest, h *store.History) ([]json.RawMessage, error) {
-	if compacts(q.object.raw("input")) {
-		return nil, nil
-	}
+	input := q.object.raw("input")
 	last := len(h.Items) - 1
-	for last >= 0 && !isCompaction(jsonvalue.Text(h.Items[last])) {
-		last--
-	}
-	if last < 0 {
+	replaced, err := inTurn(ctx, g, c, len(input)+int(historyBytes(h)), func() (bool, error) {
+		if compacts(input) {
+			return true, nil
+		}
+		for last >= 0 && !isCompaction(jsonvalue.Text(h.Items[last])) {
+			last--
+		}
+		return false, nil
+	})
+	switch {
+	case err != nil || replaced:
+		return nil, err
+	case last < 0:
 		return h.Items, nil
 	}
 	start, err := g.startOfInput(ctx, c, q, h.Origins, last)

@@ -242,7 +242,11 @@ func (g *Gateway) updateConversation(w http.ResponseWriter, r *http.Request, c *
 		metadata = json.RawMessage("null")
 	}
 	conversation, err := readStored(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
-		return c.store.Conversations().Patch(ctx, r.PathValue("id"), store.ConversationPatch{Metadata: metadata})
+		patched, err := c.store.Conversations().Patch(ctx, r.PathValue("id"), store.ConversationPatch{Metadata: metadata})
+		if err == nil {
+			c.reads.note(c.store.Namespace(), conversationBytes(patched))
+		}
+		return patched, err
 	}, func(*store.Conversation) int64 { return 0 }) // the metadata is replaced even if there is no memory for the answer
 	if err != nil {
 		return conversationFailed(r.PathValue("id"), err)

@@ -171,26 +171,26 @@ func (k *knownItems) readTurn(ctx context.Context, responseID string) error {
 		return storeError(err)
 	}
 	k.held += sessionBytes(session)
-	items, err := inTurn(ctx, k.g, k.c, int(sessionBytes(session)), func() ([]json.RawMessage, error) {
-		request, response := turnOf(session).request, gjson.GetBytes(session.Response, "output").Raw
-		const itemBytes = 40 // an offset and a slice
-		if err := k.hold(sessionBytes(session) + itemBytes*int64(request.inputs+jsonvalue.Count(response))); err != nil {
-			return nil, err
-		}
-		items, err := chain.Flatten(session.Request, session.Response)
-		if err != nil {
-			return nil, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: responseID, Err: err})
-		}
-		list := make([]json.RawMessage, items.Len())
-		for i := range list {
-			list[i] = items.Slice(i, i+1)
-		}
-		return list, nil
-	})
-	if err != nil {
+	_, err = inTurn(ctx, k.g, k.c, int(sessionBytes(session)), func() (struct{}, error) { return struct{}{}, k.addSession(session) })
+	return err
+}
+
+// addSession adds a turn that was read by itself. It is called in a turn of the tenant.
+func (k *knownItems) addSession(session *store.Session) error {
+	request, response := turnOf(session).request, gjson.GetBytes(session.Response, "output").Raw
+	const itemBytes = 40 // an offset and a slice
+	if err := k.hold(sessionBytes(session) + itemBytes*int64(request.inputs+jsonvalue.Count(response))); err != nil {
 		return err
 	}
-	return k.addTurn(responseID, items)
+	items, err := chain.Flatten(session.Request, session.Response)
+	if err != nil {
+		return storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: session.ResponseID, Err: err})
+	}
+	list := make([]json.RawMessage, items.Len())
+	for i := range list {
+		list[i] = items.Slice(i, i+1)
+	}
+	return k.addTurn(session.ResponseID, list)
 }
 
 // idOf returns the ID of a stored item, as raw JSON, or "" if it has none, or is not known. Many items can name one that is large.

@@ -80,7 +80,10 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 		}
 		named = named || item.named || item.approval
 	}
-	candidates := candidatesOf(own)
+	candidates, err := inTurn(ctx, g, c, len(input), func() ([]string, error) { return candidatesOf(own), nil })
+	if err != nil {
+		return err
+	}
 	if len(candidates) == 0 || q.continues() && !named {
 		return nil
 	}

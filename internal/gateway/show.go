@@ -200,13 +200,19 @@ func countInput(input string) int {
 
 // show returns a response of a turn as its client sees it, and holds its memory.
 func (g *Gateway) show(ctx context.Context, c *call, t *turn, response *object) (*object, error) {
-	// What the request adds does not take long, unless it is its tools.
-	return inTurn(ctx, g, c, response.size()+len(t.request.object.raw("tools")), func() (*object, error) {
-		if err := c.hold(t.shownBytes(response)); err != nil {
-			return nil, err
-		}
-		return t.show(response, t.itemID), nil
-	})
+	bytes, err := inTurn(ctx, g, c, t.scannedBytes(response), func() (int64, error) { return t.shownBytes(response), nil })
+	if err == nil {
+		err = c.hold(bytes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return inTurn(ctx, g, c, int(bytes), func() (*object, error) { return t.show(response, t.itemID), nil })
+}
+
+// scannedBytes returns the size of what shownBytes scans.
+func (t *turn) scannedBytes(response *object) int {
+	return response.size() + len(t.request.object.raw("tools"))
 }
 
 // showStored is show for the response of a session.

@@ -247,20 +247,24 @@ func inputItems(input string) (list string, err error) {
 
 // warmUp answers a message that only prepares a later one: the connection remembers its input, and the engine is not called.
 func (t *socketTurn) warmUp(w http.ResponseWriter, r *http.Request) error {
-	if err := t.socket.g.expand(r.Context(), t.call, t.request); err != nil {
+	g := t.socket.g
+	if err := g.expand(r.Context(), t.call, t.request); err != nil {
 		return err
 	}
 	if err := t.loadConversation(r.Context()); err != nil {
 		return err
 	}
-	warm := &turn{id: t.socket.g.newResponseID(r, t.call), request: t.request, created: t.socket.g.now()}
+	warm := &turn{id: g.newResponseID(r, t.call), request: t.request, created: g.now()}
 	response := warm.empty()
-	shown := warm.shownBytes(response)
+	shown, err := inTurn(r.Context(), g, t.call, warm.scannedBytes(response), func() (int64, error) { return warm.shownBytes(response), nil })
+	if err != nil {
+		return err
+	}
 	if err := t.call.hold(4 * shown); err != nil { // as JSON and as a message
 		return err
 	}
 	response.set("status", quote(store.StatusInProgress))
-	response, err := inTurn(r.Context(), t.socket.g, t.call, int(shown)+len(t.request.body), func() (*object, error) {
+	response, err = inTurn(r.Context(), g, t.call, int(shown)+t.rememberedBytes(), func() (*object, error) {
 		t.remember(response)
 		return warm.show(response, warm.itemID), nil
 	})
@@ -367,6 +371,11 @@ func (t *socketTurn) remember(response *object) {
 	if err := t.socket.turns.add(response.get("id").Str, parent, stored, items); err != nil {
 		t.forgotten(err)
 	}
+}
+
+// rememberedBytes returns the size of what remember goes through besides the response.
+func (t *socketTurn) rememberedBytes() int {
+	return len(t.request.body) + int(historyBytes(&store.History{Items: t.visible}))
 }
 
 // forgotten logs that there is no memory for the turn.
