@@ -132,7 +132,7 @@ func largestMetadata() string {
 	// Text in managedFields is kept even if the object has no such field.
 	return fmt.Sprintf(`"annotations":{%q:%q},"ownerReferences":[%s],"labels":{%s},"managedFields":[{"manager":"a","operation":"Apply",`+
 		`"apiVersion":"sessions.catena.dev/v1alpha1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{"f:%s":{}}}}}]`,
-		v1alpha1.SessionAnnotation, strings.Repeat("x", 350), strings.Join(owners, ","), strings.Join(labels, ","), strings.Repeat("x", 2000))
+		v1alpha1.SessionAnnotation, strings.Repeat("x", 350), strings.Join(owners, ","), strings.Join(labels, ","), strings.Repeat("x", 1700))
 }
 
 // unreadableSnapshots: size sessions refer to snapshots that do not exist, and more are created.
