@@ -81,7 +81,7 @@ func (s Stores) restore(ctx context.Context, session types.NamespacedName, ref *
 	if same.SHA256 != ref.SHA256 || same.StoredBytes != ref.StoredBytes {
 		return fmt.Errorf("%w: it has missing parts, and the given bodies do not match it", ErrUnreadable)
 	}
-	if err := s.Delete(ctx, session, ref); err != nil {
+	if err := s.delete(ctx, session, ref, int(ref.Parts)); err != nil {
 		return fmt.Errorf("unable to delete the remaining parts of a snapshot: %w", err)
 	}
 	write := func(w io.Writer) error {

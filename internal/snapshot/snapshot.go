@@ -165,32 +165,36 @@ func (s Stores) named(name string) Store {
 	return nil
 }
 
-// maxDeletedParts is the number of parts up to which Delete looks for them: those of 96 MiB. A reference can have any number, of parts that do not
-// exist.
+// maxDeletedParts is the number of parts that Delete looks for: those of 96 MiB. A reference can have any number, of parts that do not exist. Garbage
+// collection deletes the others with the first.
 const maxDeletedParts = 256
 
 // Delete removes the snapshot of a reference, but no part of another session's, unless the store belongs to another cluster. It does nothing if
-// the reference names none of these stores, has more than maxDeletedParts, or has a format that only a newer build supports: sweeps remove the
-// parts.
+// the reference names none of these stores, or has a format that only a newer build supports: that build's operator removes the parts.
 func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) error {
+	return s.delete(ctx, session, ref, min(int(ref.Parts), maxDeletedParts))
+}
+
+// delete is Delete for the first parts.
+func (s Stores) delete(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, parts int) error {
 	store := s.named(ref.Store)
-	if store == nil || ref.Parts > maxDeletedParts || ref.Format > v1alpha1.MaxSnapshotFormat {
+	if store == nil || ref.Format > v1alpha1.MaxSnapshotFormat {
 		return nil
 	}
 	if err := store.Check(ctx); err != nil {
 		return err
 	}
-	parts := []Part{{Session: session, Key: ref.Key}}
+	stored := []Part{{Session: session, Key: ref.Key}}
 	if chunks, ok := store.(*chunkStore); ok { // the name of a chunk does not have that of its session, so the reference can be to another's
-		found, err := chunks.Find(ctx, session, ref.Key, int(ref.Parts))
+		found, err := chunks.Find(ctx, session, ref.Key, parts)
 		if err != nil {
 			return err
 		}
-		parts = found
+		stored = found
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(partsAtOnce)
-	for _, part := range parts {
+	for _, part := range stored {
 		part.listed = nil // the operator may mark it meanwhile
 		group.Go(func() error { return store.Delete(ctx, part) })
 	}

@@ -28,6 +28,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -38,7 +39,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/klauspost/compress/zstd"
 	"gocloud.dev/blob/memblob"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"pgregory.net/rapid"
@@ -421,17 +424,27 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// TestManyParts: a reference to more parts than a turn has is left to sweeps, without looking for them.
+// TestManyParts: a deletion does not look for all parts of a reference, which can be to any number of them.
 func TestManyParts(t *testing.T) {
-	var unused struct{ Store } // which every call would dereference
-	stores := Stores{named{unused}}
-	ref := &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, Key: newKey(), Parts: maxDeletedParts + 1}
-	if err := stores.Delete(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, ref); err != nil {
+	var looked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		looked.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		status := apierrors.NewNotFound(schema.GroupResource{Resource: kubeclient.Chunks}, path.Base(r.URL.Path)).Status()
+		status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		_ = json.NewEncoder(w).Encode(status)
+	}))
+	t.Cleanup(server.Close)
+	client, err := kubeclient.New(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, Key: newKey(), Parts: 10_000}
+	if err := (Stores{NewChunkStore(client)}).Delete(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, ref); err != nil {
 		t.Error(err)
 	}
+	if got := looked.Load(); got != maxDeletedParts {
+		t.Errorf("%d parts were looked for, want %d", got, maxDeletedParts)
+	}
 }
-
-// named is a store with the name of the chunks.
-type named struct{ Store }
-
-func (named) Name() string { return v1alpha1.SnapshotStoreChunks }
