@@ -17,7 +17,6 @@ limitations under the License.
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -265,7 +264,7 @@ func readStored[T any](ctx context.Context, c *call, get func(context.Context) (
 		return result, err
 	}
 	var bytes, taken atomic.Int64
-	defer func() { end(cmp.Or(bytes.Load(), taken.Load()/readFactor)) }()
+	defer func() { end(max(bytes.Load(), taken.Load()/readFactor)) }() // also of what is not kept, as metadata is not
 	counted := func(ctx context.Context) (T, error) {
 		return get(metered.With(ctx, func(bytes int64) error {
 			taken.Add(bytes)
@@ -278,7 +277,7 @@ func readStored[T any](ctx context.Context, c *call, get func(context.Context) (
 	})
 }
 
-// readFactor is about how many times its size the memory is that is taken to read an object. It tells the size if the read fails in the end.
+// readFactor is about how many times its size the memory is that is taken to read an object, also if that fails in the end.
 const readFactor = 3
 
 // sessionBytes returns the memory of a session.

@@ -116,15 +116,21 @@ func TestLargeReadsWait(t *testing.T) {
 	})
 }
 
-// TestFailedReadsCountAsLarge: an object that was read counts, although the read has failed in the end.
-func TestFailedReadsCountAsLarge(t *testing.T) {
+// TestWholeReadsCount: all that was read of an object counts, although the read has failed in the end, or little of it is kept.
+func TestWholeReadsCount(t *testing.T) {
+	t.Run("failed", func(t *testing.T) { wantCounted(t, errors.New("failed")) })
+	t.Run("small result", func(t *testing.T) { wantCounted(t, nil) })
+}
+
+// wantCounted reads an object with a result.
+func wantCounted(t *testing.T, failed error) {
+	t.Helper()
 	const units = 5
 	g, turns := &Gateway{memory: newSharedLimit(1<<30, "--flag", "memory")}, memory.New(memory.Options{})
 	c := &call{store: turns.InNamespace("a"), reads: newReads(30, true), memory: g.memory.of("a")}
 	c.reads.now = func() time.Time { return time.Unix(0, 0) }
-	failed := errors.New("failed")
 	_, err := readStored(t.Context(), c, func(ctx context.Context) (*store.Session, error) {
-		return nil, errors.Join(failed, metered.Take(ctx, readFactor*units*readUnit))
+		return &store.Session{}, errors.Join(failed, metered.Take(ctx, readFactor*units*readUnit))
 	}, sessionBytes)
 	if !errors.Is(err, failed) {
 		t.Fatal(err)
