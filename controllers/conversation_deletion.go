@@ -61,6 +61,8 @@ const (
 	maxDeletionTurn = 5 * time.Second
 	// deletionRetry is when a conversation is looked at again whose turns have changed meanwhile, or that waits for one.
 	deletionRetry = time.Second
+	// maxHeadPoll is when it is, at most, that waits for the turn for which its head is reserved.
+	maxHeadPoll = 10 * time.Second
 )
 
 // EventDeletionFailed is the reason of the event for a conversation that cannot be deleted with its turns, because the API server refuses it.
@@ -194,7 +196,7 @@ func (r *ConversationDeleter) awaitHead(ctx context.Context, record *conversatio
 	}
 	now := r.Clock.Now() // before the reservation is read
 	if wait := deletion.until.Sub(now); wait > 0 {
-		return min(wait, max(deletionRetry, wait/16)), nil // many can wait for long
+		return min(wait, max(deletionRetry, min(wait/16, maxHeadPoll))), nil // many can wait for long
 	}
 	raw, err := kubeclient.GetRaw(ctx, r.Client, kubeclient.Conversations, record.NamespacedName())
 	if err != nil {

@@ -63,7 +63,7 @@ func modelOf(raw string) string {
 		return ""
 	}
 	const escaped = len(`\ud83d\ude00`)
-	model := strings.ToValidUTF8(jsonvalue.UnquoteFirst(raw, escaped*MaxModelLength), "\uFFFD")
+	model := strings.ToValidUTF8(jsonvalue.UnquoteFirst(raw, len(`"`)+escaped*MaxModelLength), "\uFFFD")
 	return strings.Clone(Shorten(model, MaxModelLength)) // it may share the memory of the bodies
 }
 
