@@ -158,6 +158,9 @@ func (r *ConversationReconciler) reconcile(ctx context.Context, record *conversa
 	if conversations.NewFingerprint(status) == record.Written {
 		return wait, nil
 	}
+	if behind, err := r.isBehind(ctx, record.Namespace, verdict); behind || err != nil {
+		return behindRetry, err
+	}
 	written := atVersion(v1alpha1.ConversationKind, &record.Object, record.Version())
 	if err := applyStatus(ctx, r.Client, written, status); err != nil {
 		return 0, err
@@ -165,6 +168,23 @@ func (r *ConversationReconciler) reconcile(ctx context.Context, record *conversa
 	r.Conversations.Observe(record, record.WithStatus(written, status))
 	r.intervals.Charge(now, record.NamespacedName().String(), r.Interval)
 	return wait, nil
+}
+
+// isBehind reports whether a turn is stored that the view of the sessions does not have yet: if the API server restarts, the watch of the
+// conversations can continue before that of the sessions.
+func (r *ConversationReconciler) isBehind(ctx context.Context, namespace string, verdict conversations.Verdict) (bool, error) {
+	if verdict.Reason != v1alpha1.ReasonParentNotFound {
+		return false, nil
+	}
+	missing := types.NamespacedName{Namespace: namespace, Name: v1alpha1.ObjectName(verdict.BrokenAt)}
+	if _, known := r.Sessions.Get(missing.Namespace, missing.Name); known {
+		return false, nil // it is being deleted, or its name is that of another ID
+	}
+	_, err := kubeclient.GetMetadata(ctx, r.Live, kubeclient.Sessions, missing)
+	if kubeclient.IsGone(err, kubeclient.Sessions, missing.Name) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // delay returns how long a conversation must wait until its status may be written. If the head of a changed conversation is not stored, its

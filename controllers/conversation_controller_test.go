@@ -31,7 +31,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/conversations"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
@@ -521,5 +525,27 @@ func TestRewordedHistories(t *testing.T) {
 		if id != "later" {
 			wantHistoryMessage(t, ns, id, old)
 		}
+	}
+}
+
+// TestTurnsBehindConversations: no verdict says that a turn is missing because the view of the sessions does not have it yet.
+func TestTurnsBehindConversations(t *testing.T) {
+	ns := env.NewNamespace(t)
+	create(t, turn(ns, "stored"))
+	for name, tc := range map[string]struct {
+		reason, brokenAt string
+		want             bool
+	}{
+		"stored":         {v1alpha1.ReasonParentNotFound, "stored", true},
+		"not stored":     {v1alpha1.ReasonParentNotFound, "other", false},
+		"another reason": {v1alpha1.ReasonTurnNotCompleted, "stored", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &controllers.ConversationReconciler{Live: sessionClient(t, env.Config), Sessions: sessions.NewView(chain.DefaultMaxDepth, time.Hour)}
+			got, err := controllers.IsBehind(t.Context(), r, ns, conversations.Verdict{Reason: tc.reason, BrokenAt: tc.brokenAt})
+			if got != tc.want || err != nil {
+				t.Errorf("got %t and %v, want %t", got, err, tc.want)
+			}
+		})
 	}
 }

@@ -27,6 +27,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/catena-dev/catena/internal/fair"
+	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
@@ -90,4 +91,9 @@ func (p *Progress) Start(now time.Time) { p.start(now) }
 // Standstill is the check that sessions wait and none starts.
 func (p *Progress) Standstill(now time.Time, waiting int) time.Duration {
 	return p.standstill(now, waiting)
+}
+
+// IsBehind reports whether a turn is stored whose absence a verdict reports.
+func IsBehind(ctx context.Context, r *ConversationReconciler, namespace string, verdict conversations.Verdict) (bool, error) {
+	return r.isBehind(ctx, namespace, verdict)
 }
