@@ -61,7 +61,7 @@ const (
 	maxDeletionTurn = 5 * time.Second
 	// deletionRetry is when a conversation is looked at again whose turns have changed meanwhile, or that waits for one.
 	deletionRetry = time.Second
-	// maxHeadPoll is when it is, at most, that waits for the turn for which its head is reserved.
+	// maxHeadPoll is the longest time until a conversation is looked at again that waits for the turn for which its head is reserved.
 	maxHeadPoll = 10 * time.Second
 )
 

@@ -81,7 +81,7 @@ func (o *outlet) queue(namespace string, sessions []string) {
 	o.release(namespace, f)
 }
 
-// flow returns the flow of a namespace. If there is none, it starts one.
+// flow returns the one that is running for a namespace, or starts it.
 func (o *outlet) flow(namespace string) *flow {
 	o.mu.Lock()
 	defer o.mu.Unlock()

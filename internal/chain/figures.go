@@ -59,9 +59,6 @@ func (p parts) figures() Figures {
 }
 
 func modelOf(raw string) string {
-	if !jsonvalue.IsString(raw) {
-		return ""
-	}
 	const escaped = len(`\ud83d\ude00`)
 	model := strings.ToValidUTF8(jsonvalue.UnquoteFirst(raw, len(`"`)+escaped*MaxModelLength), "\uFFFD")
 	return strings.Clone(Shorten(model, MaxModelLength)) // it may share the memory of the bodies
@@ -130,10 +127,4 @@ func contentText(content string) string {
 	return ""
 }
 
-// textOf returns the beginning of a raw string, and nothing for any other value.
-func textOf(raw string) string {
-	if !jsonvalue.IsString(raw) {
-		return ""
-	}
-	return jsonvalue.UnquoteFirst(raw, maxTextBytes)
-}
+func textOf(raw string) string { return jsonvalue.UnquoteFirst(raw, maxTextBytes) }

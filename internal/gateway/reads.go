@@ -30,7 +30,7 @@ import (
 const (
 	// readUnit is the size of an object for which it counts as one more.
 	readUnit = 128 << 10
-	// maxReadPart is the part of Options.MaxReads that the objects which a tenant reads at once count as at most.
+	// maxReadPart limits the objects that one tenant reads at once to 1/maxReadPart of Options.MaxReads.
 	maxReadPart = 3
 	// readHalfLife is the time after which an object that was read counts as half as large for the next ones.
 	readHalfLife = time.Second
@@ -43,9 +43,9 @@ const (
 type reads struct {
 	// all has the units of Options.MaxReads, one for each read.
 	all *fair.Budget
-	// objects has what the objects of each tenant count as, for each tenant by itself: no tenant waits for another one.
+	// objects limits each tenant separately: the objects that it reads at once, counted by size, may have up to this many units.
 	objects *fair.Budget
-	most    int64 // of objects
+	most    int64
 	now     func() time.Time
 
 	mu   sync.Mutex
@@ -85,7 +85,7 @@ func (r *reads) begin(ctx context.Context, tenant string) (end func(bytes int64)
 	}
 }
 
-// expected returns what the next object of a tenant counts as.
+// expected returns the number of units for the next object of a tenant.
 func (r *reads) expected(tenant string) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -174,7 +174,11 @@ func TestLargeEventsTakeTurns(t *testing.T) {
 		"end":            {events: []string{completed}, instructions: text, want: []string{"response.completed"}, waited: []string{"response.completed"}, saved: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := start(t, stepped(tc.events...), func(o *Options) { o.MaxParses, o.RequestTimeout, o.SaveTimeout = 2, time.Second, time.Second })
+			f := start(t, stepped(tc.events...), func(o *Options) {
+				if o.MaxParses = 2; tc.saved || slices.Contains(tc.waited, "response.failed") { // it waits until the request's time is over
+					o.RequestTimeout, o.SaveTimeout = time.Second, time.Second
+				}
+			})
 			create := func() []string {
 				body := `{"input":"a","stream":true}`
 				if tc.instructions != "" {
@@ -199,6 +203,7 @@ func TestLargeEventsTakeTurns(t *testing.T) {
 				t.Errorf("events while a turn of the tenant lasts (-want +got):\n%s", diff)
 			}
 			f.sent.onRequest, f.store.onSave = nil, nil
+			f.gateway.options.RequestTimeout = time.Minute
 			f.gateway.parses.Release("default", 1)
 			if diff := cmp.Diff(tc.want, create()); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)

@@ -98,8 +98,12 @@ func Unquote(raw string) string {
 	return strings.Trim(raw, `"`)
 }
 
-// UnquoteFirst is Unquote for at most the given number of bytes of a raw JSON string, without an escape that they would cut.
+// UnquoteFirst is Unquote for at most the given number of bytes of a raw JSON string, without an escape that they would cut. It returns the empty
+// string for any other value.
 func UnquoteFirst(raw string, bytes int) string {
+	if !IsString(raw) {
+		return ""
+	}
 	if len(raw) <= bytes {
 		return Unquote(raw)
 	}

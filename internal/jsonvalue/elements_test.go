@@ -111,6 +111,9 @@ func TestUnquoteFirst(t *testing.T) {
 		"escaped backslash":  {`"\\\"b"`, 5, `\"`},
 		"escaped quote":      {`"\"bcd"`, 4, `"b`},
 		"nothing":            {`"abc"`, 1, ""},
+		"number":             {`12`, 5, ""},
+		"list":               {`["abc"]`, 5, ""},
+		"absent":             {``, 5, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := UnquoteFirst(tc.raw, tc.bytes); got != tc.want {

@@ -76,10 +76,12 @@ func (v *View) parse(object gjson.Result) (metav1.ObjectMeta, *Record) {
 	metadata := kubeclient.ParseMetadata(fields[0])
 	sent := sessions.NewObject(&metadata, object)
 	known, found := v.Get(sent.Namespace, sent.Name)
-	if sent.Namespace = unique.Make(sent.Namespace).Value(); found { // the records of a namespace share its name, most of them
+	if found { // share the string
 		sent.Namespace = known.Namespace
+	} else {
+		sent.Namespace = unique.Make(sent.Namespace).Value()
 	}
-	// Observe does not know the size.
+	// The size can differ: Observe does not know it.
 	if found && known.UID == sent.UID && known.ResourceVersion == sent.ResourceVersion && known.ObjectBytes == sent.ObjectBytes {
 		return metadata, known
 	}

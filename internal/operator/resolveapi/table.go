@@ -107,8 +107,10 @@ func itemCells(raw []byte) []any {
 		itemType = "message" // the short form of a message has no type
 	}
 	text := ""
-	for i := 5; i < len(item) && text == ""; i++ {
-		text = textOf(item[i])
+	for _, raw := range item[5:] { // the content, the output and the summary
+		if text = textOf(raw); text != "" {
+			break
+		}
 	}
 	if name != "" {
 		text = name + "(" + cmp.Or(textOf(item[3]), textOf(item[4])) + ")"
@@ -141,13 +143,7 @@ func textOf(raw string) string {
 	return strings.TrimRight(all.String(), " ")
 }
 
-// stringOf returns the beginning of a raw string, and nothing for any other value.
-func stringOf(raw string) string {
-	if !jsonvalue.IsString(raw) {
-		return ""
-	}
-	return jsonvalue.UnquoteFirst(raw, maxTextBytes)
-}
+func stringOf(raw string) string { return jsonvalue.UnquoteFirst(raw, maxTextBytes) }
 
 // oneLine returns the beginning of s as one line, with single spaces and without control characters.
 func oneLine(s string, maxRunes int) string {

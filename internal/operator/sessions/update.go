@@ -123,7 +123,7 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 		old = nil
 	}
 	if old != nil {
-		r.Name, r.Turn.ID = old.Name, old.Turn.ID // share one string
+		r.Name, r.Turn.ID = old.Name, old.Turn.ID // share their memory
 	}
 	e.changed = append(e.changed, ns.keep(r)...)
 	if r.InChain() && (created || old == nil) {

@@ -196,8 +196,8 @@ func (v *View) Path(namespace, responseID string, options chain.WalkOptions) (pa
 	return path
 }
 
-// PathAfter splits the path to a response ID at the turn with a lineage. It returns the number of turns up to that one, 0 if there is none, and
-// the turns that come after it, oldest first. These are left out if one of them breaks a rule.
+// PathAfter finds the turn with a given lineage on the path to a response ID. It returns how many turns the path has up to and including that
+// turn, or 0 if there is no such turn, followed by the remaining turns, oldest first. If a remaining turn breaks a rule, it returns none of them.
 func (v *View) PathAfter(namespace, responseID string, lineage uint64) (known int, path []*Record) {
 	v.read(namespace, func(ns *namespaceView) {
 		verdict, _ := ns.index.Verdict(responseID)
