@@ -42,7 +42,7 @@ func newConversationStatus(c *conversations.Record, v conversations.Verdict, now
 		BrokenAt:           v.BrokenAt,
 		HistoryRevision:    historyRevisionOf(c, v),
 		LastActivityTime:   optionalTime(lastActivity(c, v, now)),
-		LastUpdateTime:     optionalTime(lastUpdate(c, now)),
+		LastUpdateTime:     optionalTime(c.Updated),
 	}
 }
 
@@ -52,14 +52,6 @@ func lastActivity(c *conversations.Record, v conversations.Verdict, now time.Tim
 		return v.Stored
 	}
 	return max(c.Activity, v.Stored)
-}
-
-// lastUpdate returns when the conversation was last changed.
-func lastUpdate(c *conversations.Record, now time.Time) sessions.Seconds {
-	if c.IsReduced {
-		return max(c.Updated, sessions.SecondsOf(now))
-	}
-	return c.Updated
 }
 
 func optionalTime(s sessions.Seconds) *metav1.Time {

@@ -50,9 +50,9 @@ type Record struct {
 	// Written identifies the status that the object has, and HistoryRevision the turns that the figures in it are about.
 	Written         sessions.Fingerprint
 	HistoryRevision string
-	// Created is when the object was created, Updated when something other than its status was last changed, and Activity when its last
-	// turn was stored, as far as the status has it.
-	Created, Updated, Activity sessions.Seconds
+	// Created is when the object was created, Assigned when a field other than its status was last set to a value, Updated when something
+	// other than its status was last changed, and Activity when its last turn was stored, as far as the status has it.
+	Created, Assigned, Updated, Activity sessions.Seconds
 	// Since is when the status of the HeadResolved condition last changed.
 	Since sessions.Seconds
 	// HeadResolved is the status of that condition.
@@ -65,8 +65,6 @@ type Record struct {
 	Misnamed, Deleting bool
 	// HasVerdict is set if the status was written for the object's generation.
 	HasVerdict bool
-	// IsReduced is set if HasVerdict is not, and what was changed since then was only removed, so that Updated is too early.
-	IsReduced bool
 }
 
 // parse returns the record of an object as the API server has sent it: see lean.Kind. If the view has that version, it is the record of the view,
@@ -87,15 +85,31 @@ func (v *View) parse(object gjson.Result) (metav1.ObjectMeta, *Record) {
 	}
 	r := &Record{
 		Object: sent, Deleting: metadata.DeletionTimestamp != nil, Received: v.clock.Now(),
-		Created: sessions.SecondsOf(metadata.CreationTimestamp.Time), Updated: changedAt(fields[0]),
+		Created: sessions.SecondsOf(metadata.CreationTimestamp.Time), Assigned: assignedAt(fields[0]),
 	}
 	r.readSpec(fields[1])
 	status := DecodeStatus(fields[2])
-	if written := secondsOf(status.LastUpdateTime); written != 0 && r.Updated <= written {
-		r.Updated, r.IsReduced = written, status.ObservedGeneration != r.Generation
-	}
 	r.setStatus(status)
+	if !found || known.UID != r.UID {
+		known = nil
+	}
+	r.Updated = r.updatedAt(known, secondsOf(status.LastUpdateTime))
 	return metadata, r
+}
+
+// updatedAt returns the time for Updated, given the record of the previous version, or nil, and the time that the status has, or 0. The API
+// server records no time of a change that only removes something: that is when it is received. The status alone does not show it, because
+// it is not written between changes that follow each other quickly.
+func (r *Record) updatedAt(known *Record, written sessions.Seconds) sessions.Seconds {
+	switch {
+	case r.HasVerdict:
+		return max(r.Assigned, written)
+	case known == nil && written != 0 && r.Assigned <= written, known != nil && r.Generation != known.Generation && r.Assigned <= known.Assigned:
+		return max(r.Assigned, written, sessions.SecondsOf(r.Received))
+	case known == nil:
+		return r.Assigned
+	}
+	return max(r.Assigned, known.Updated)
 }
 
 // readSpec reads the spec of an object. The strings of the record do not keep the object alive.
@@ -123,9 +137,8 @@ func hiddenOf(items gjson.Result) uint64 {
 	return sum.Sum64()
 }
 
-// changedAt returns when something other than the status of an object was last added or changed. What is only removed leaves no trace in the
-// metadata.
-func changedAt(metadata gjson.Result) (newest sessions.Seconds) {
+// assignedAt returns when a field of an object, except its status, was last set to a value.
+func assignedAt(metadata gjson.Result) (newest sessions.Seconds) {
 	for _, entry := range jsonvalue.Members(metadata, "managedFields")[0].Array() {
 		fields := jsonvalue.Members(entry, "time", "subresource")
 		if at, err := time.Parse(time.RFC3339, fields[0].Str); err == nil && fields[1].Str == "" {
@@ -186,7 +199,6 @@ func (r *Record) WithStatus(object *metav1.PartialObjectMetadata, status *v1alph
 	}
 	next := *r
 	next.ResourceVersion = sessions.ParseResourceVersion(object.ResourceVersion)
-	next.Updated, next.IsReduced = secondsOf(status.LastUpdateTime), false
 	next.setStatus(status)
 	return &next
 }

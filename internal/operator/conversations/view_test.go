@@ -83,7 +83,8 @@ func TestRecord(t *testing.T) {
 	want := &Record{
 		Object: got.Object, ID: "conv_1", Title: strings.Repeat("title", 20), User: "maria", Parent: "conv_0", State: "Archived",
 		Head: "resp_2", Base: "resp_1", Reserved: true, Received: start, HasVerdict: true, Written: NewFingerprint(&c.Status),
-		Created: sessions.SecondsOf(at(1).Time), Updated: sessions.SecondsOf(at(5).Time), Activity: sessions.SecondsOf(at(7).Time),
+		Created: sessions.SecondsOf(at(1).Time), Assigned: sessions.SecondsOf(at(5).Time), Updated: sessions.SecondsOf(at(5).Time),
+		Activity: sessions.SecondsOf(at(7).Time),
 	}
 	want.HeadResolved, want.Since = sessions.Transition(c.Status.Conditions, v1alpha1.ConditionHeadResolved)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -97,7 +98,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestUpdated: the time of the last change is that of the last written field or, if the change only removed some, that of the status.
+// TestUpdated: the time of the last change is that of the last assigned field or, if the change only removed some, that of the status or,
+// without a verdict on it, that of its receipt.
 func TestUpdated(t *testing.T) {
 	at := func(seconds int) *metav1.Time {
 		return new(metav1.NewTime(start.Add(time.Duration(seconds) * time.Second)))
@@ -106,16 +108,16 @@ func TestUpdated(t *testing.T) {
 		written, status *metav1.Time
 		observed        int64
 		want            *metav1.Time
-		isReduced       bool
 	}{
-		"new":                  {at(1), nil, 0, at(1), false},
-		"with a verdict":       {at(1), at(1), 3, at(1), false},
-		"written":              {at(2), at(1), 2, at(2), false},
-		"metadata written":     {at(2), at(1), 3, at(2), false},
-		"removed":              {at(1), at(1), 2, at(1), true},
-		"removed before":       {at(1), at(2), 3, at(2), false},
-		"no managed fields":    {nil, at(2), 3, at(2), false},
-		"written after reduce": {at(3), at(2), 2, at(3), false},
+		"new":                {at(1), nil, 0, at(1)},
+		"with a verdict":     {at(1), at(1), 3, at(1)},
+		"assigned":           {at(2), at(1), 2, at(2)},
+		"metadata assigned":  {at(2), at(1), 3, at(2)},
+		"removed":            {at(1), at(1), 2, at(5)},
+		"removed before":     {at(1), at(2), 3, at(2)},
+		"no managed fields":  {nil, at(2), 3, at(2)},
+		"assigned afterward": {at(3), at(2), 2, at(3)},
+		"in the future":      {at(6), at(7), 2, at(7)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := conversation("ns", "a", 3, "", "")
@@ -123,11 +125,44 @@ func TestUpdated(t *testing.T) {
 			if tc.written != nil {
 				c.ManagedFields = []metav1.ManagedFieldsEntry{{Time: tc.written}}
 			}
-			got := recordOf(c)
-			if got.Updated != sessions.SecondsOf(tc.want.Time) || got.IsReduced != tc.isReduced {
-				t.Errorf("got %s and reduced %t, want %s and %t", got.Updated.Time(), got.IsReduced, tc.want, tc.isReduced)
+			if got := recordAt(sent(c), at(5).Time); got.Updated != sessions.SecondsOf(tc.want.Time) {
+				t.Errorf("got %s, want %s", got.Updated.Time(), tc.want)
 			}
 		})
+	}
+}
+
+// TestUpdatedWithoutVerdict: of changes that follow each other before a status is written, each counts.
+func TestUpdatedWithoutVerdict(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(start)
+	v := NewView(time.Hour, clock)
+	c := conversation("ns", "a", 1, "", "")
+	at := func(seconds int) metav1.Time { return metav1.NewTime(start.Add(time.Duration(seconds) * time.Second)) }
+	for _, step := range []struct {
+		name                           string
+		received, assigned, generation int
+		want                           int
+	}{
+		{"created", 1, 1, 1, 1},
+		{"assigned", 3, 2, 2, 2},
+		{"removed", 5, 2, 3, 5},
+		{"only the version changed", 7, 2, 3, 5},
+		{"a label assigned", 8, 7, 3, 7},
+		{"removed again", 9, 7, 4, 9},
+		{"assigned later", 11, 10, 5, 10},
+	} {
+		clock.SetTime(at(step.received).Time)
+		c.Generation, c.ResourceVersion = int64(step.generation), fmt.Sprint(step.received)
+		c.ManagedFields = []metav1.ManagedFieldsEntry{{Time: new(at(step.assigned))}}
+		_, r := v.parse(sent(c))
+		v.set(r)
+		if want := at(step.want); r.Updated != sessions.SecondsOf(want.Time) {
+			t.Errorf("%s: got %s, want %s", step.name, r.Updated.Time(), want)
+		}
+	}
+	c.UID, c.ResourceVersion, c.ManagedFields = "of another with the name", "12", nil
+	if _, r := v.parse(sent(c)); r.Updated != 0 {
+		t.Errorf("another with the name: got %s, want no time", r.Updated.Time())
 	}
 }
 
