@@ -22,6 +22,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"iter"
 	"net/http"
 	"strconv"
 
@@ -193,38 +194,61 @@ func (g *Gateway) streamAgain(w http.ResponseWriter, r *http.Request, c *call, s
 	if err != nil {
 		return err
 	}
-	output, final := response.raw("output"), response.String()
-	// The response is sent in pieces and then as a whole, which takes three copies.
-	if err := c.hold(3 * int64(len(final))); err != nil {
+	final := response.String()
+	// Of the largest event, there are three copies besides.
+	if err := c.hold(4 * int64(len(final))); err != nil {
 		return err
 	}
-	response.set("status", quote(store.StatusInProgress))
-	response.set("output", "[]")
-
+	next, stop := iter.Pull(wholeEvents(response, session.Status, final))
+	defer stop()
 	writeStreamHeader(w)
 	s := &relay{g: g, call: c, writer: w, control: http.NewResponseController(w)}
-	sequence := 0
-	send := func(kind string, members ...string) {
-		data := &object{}
-		data.set("type", quote(kind))
-		data.set("sequence_number", strconv.Itoa(sequence))
-		for i := 0; i < len(members); i += 2 {
-			data.set(members[i], members[i+1])
-		}
-		sequence++
+	for more := true; more && err == nil; {
+		some := &event{}
+		_, err = inTurn(r.Context(), g, c, len(final), func() (struct{}, error) {
+			for more && len(some.raw) < pieceBytes {
+				var raw []byte
+				raw, more = next()
+				some.raw = append(some.raw, raw...)
+			}
+			return struct{}{}, nil
+		})
 		if err == nil {
+			err = s.send(r.Context(), some)
+		}
+	}
+	return nil // the client has disconnected, or the request's time is over
+}
+
+// wholeEvents returns the events of a stream with each item of a response as a whole, given the status at its end and the response as JSON. It
+// changes the response.
+func wholeEvents(response *object, status, final string) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		sequence := 0
+		send := func(kind string, members ...string) bool {
+			data := &object{}
+			data.set("type", quote(kind))
+			data.set("sequence_number", strconv.Itoa(sequence))
+			for i := 0; i < len(members); i += 2 {
+				data.set(members[i], members[i+1])
+			}
+			sequence++
 			e := &event{}
 			e.replace(kind, data.String())
-			err = s.send(r.Context(), e) // fails only if the client has disconnected
+			return yield(e.raw)
 		}
+		output := response.raw("output")
+		response.set("status", quote(store.StatusInProgress))
+		response.set("output", "[]")
+		more, i := send("response.created", "response", response.String()), 0
+		for _, item := range jsonvalue.Elements(output) {
+			index := strconv.Itoa(i)
+			if more = more && send("response.output_item.added", "output_index", index, "item", item) &&
+				send(eventItemDone, "output_index", index, "item", item); !more {
+				return
+			}
+			i++
+		}
+		_ = more && send("response."+status, "response", final)
 	}
-	send("response.created", "response", response.String())
-	i := 0
-	for _, item := range jsonvalue.Elements(output) {
-		send("response.output_item.added", "output_index", strconv.Itoa(i), "item", item)
-		send(eventItemDone, "output_index", strconv.Itoa(i), "item", item)
-		i++
-	}
-	send("response."+session.Status, "response", final)
-	return nil
 }

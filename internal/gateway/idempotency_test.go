@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -165,6 +166,38 @@ func TestRepeatedStream(t *testing.T) {
 	}
 	if diff := cmp.Diff(events(a.body)[2].get("response"), end.get("response")); diff != "" || f.sent.count() != 1 {
 		t.Errorf("%d runs, the end differs (-first +second):\n%s", f.sent.count(), diff)
+	}
+}
+
+// TestRepeatedLargeStream: a repeated stream has every item of a large response, in order, with the numbers of a stream.
+func TestRepeatedLargeStream(t *testing.T) {
+	const items = 3 * pieceBytes / 100
+	var output strings.Builder
+	for i := range items {
+		text := ""
+		if i%1000 == 500 {
+			text = strings.Repeat("x", 2*pieceBytes)
+		}
+		fmt.Fprintf(&output, `,{"id":"msg_%d","type":"message","role":"assistant","content":[{"type":"output_text","text":"%s"}]}`, i, text)
+	}
+	f := start(t, streamHandler(sse(created, `{"type":"response.completed","response":{"id":"resp_1","status":"completed","output":[`+output.String()[1:]+`]}}`)))
+	const body = `{"input":"a","stream":true}`
+	first, got := events(f.create(body, "Idempotency-Key", "k").body), events(f.create(body, "Idempotency-Key", "k").body)
+	response := first[len(first)-1].get("response")
+	if len(got) != 2*items+2 || got[len(got)-1].get("response") != response {
+		t.Fatalf("got %d events, want %d, the last one with the same response", len(got), 2*items+2)
+	}
+	want := gjson.Get(response, "output").Array()
+	for i, e := range got {
+		if e.get("sequence_number") != strconv.Itoa(i) {
+			t.Fatalf("event %d has the number %s", i, e.get("sequence_number"))
+		}
+		if item := (i - 1) / 2; i > 0 && i < len(got)-1 && (e.get("output_index") != strconv.Itoa(item) || e.get("item") != want[item].Raw) {
+			t.Fatalf("event %d has item %s, want %d", i, e.get("output_index"), item)
+		}
+	}
+	if used := f.gateway.parses.Used(); used != 0 {
+		t.Errorf("%d turns are still taken", used)
 	}
 }
 

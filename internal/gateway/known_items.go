@@ -102,37 +102,35 @@ func (k *knownItems) hold(bytes int64) error {
 // release returns the memory of all that was read.
 func (k *knownItems) release() { k.c.memory.give(k.held) }
 
-// find returns an item, or "" if it is not stored, or if too many turns have been read. If its turn was deleted after an earlier request with
-// the same Idempotency-Key, that request's turn has a copy.
+// find returns an item, or "" if it is not stored.
 func (k *knownItems) find(ctx context.Context, name itemName) (string, error) {
-	item, err := k.findStored(ctx, name)
-	if item != "" || err != nil || k.repeats == "" {
-		return item, err
-	}
-	if _, known := k.turns[k.repeats]; !known {
-		if err := k.readTurn(ctx, k.repeats); err != nil {
+	for turn := k.unread(name); turn != ""; turn = k.unread(name) {
+		if err := k.read(ctx, turn); err != nil {
 			return "", err
 		}
 	}
 	return k.item(name), nil
 }
 
-func (k *knownItems) findStored(ctx context.Context, name itemName) (string, error) {
+// unread returns a turn that must be read before it is known whether an item is stored, or "" if there is none, or if too many turns have been
+// read. If the item's turn was deleted after an earlier request with the same Idempotency-Key, that request's turn has a copy.
+func (k *knownItems) unread(name itemName) string {
+	if k.item(name) != "" {
+		return ""
+	}
+	if k.mayHave(name) && k.reads < maxReads {
+		return name.responseID
+	}
+	if _, known := k.turns[k.repeats]; !known {
+		return k.repeats
+	}
+	return ""
+}
+
+// mayHave reports whether the turn of an item that has not been read may have it.
+func (k *knownItems) mayHave(name itemName) bool {
 	_, known := k.turns[name.responseID]
-	if item := k.item(name); item != "" || known && !k.partial[name.responseID] {
-		return item, nil
-	}
-	if k.reads++; k.reads > maxReads {
-		return "", nil
-	}
-	read := k.read
-	if known {
-		read = k.readTurn
-	}
-	if err := read(ctx, name.responseID); err != nil {
-		return "", err
-	}
-	return k.item(name), nil
+	return !known || k.partial[name.responseID]
 }
 
 // item returns an item of what has been read, or "".
@@ -143,15 +141,21 @@ func (k *knownItems) item(name itemName) string {
 	return k.copies[name]
 }
 
-// read reads a turn.
+// read reads a turn that unread has returned.
 func (k *knownItems) read(ctx context.Context, responseID string) error {
-	if k.reads > singleReads {
+	if responseID == k.repeats {
+		return k.readTurn(ctx, responseID)
+	}
+	k.reads++
+	if _, known := k.turns[responseID]; !known && k.reads > singleReads {
 		options := k.g.options.resolveOptions()
 		options.Origins, options.IncludeIncomplete, options.Instructions = true, true, store.InstructionsOmit
 		history, err := k.g.resolve(ctx, k.c, responseID, options)
 		if err == nil {
-			k.held += historyBytes(history)
-			if err := k.add(history, false); err != nil || k.turns[responseID] != nil {
+			bytes := historyBytes(history)
+			k.held += bytes
+			_, err := inTurn(ctx, k.g, k.c, int(bytes), func() (struct{}, error) { return struct{}{}, k.add(history, false) })
+			if err != nil || k.turns[responseID] != nil {
 				return err
 			}
 		} else if isTemporary(err) {
@@ -206,30 +210,34 @@ func (k *knownItems) idOf(name itemName, stored string) string {
 	return id
 }
 
-// look reads what is stored of an item and of the one that it approves. A reference becomes the item that it names.
-func (k *knownItems) look(ctx context.Context, item *inputItem) error {
+// look looks at what is stored of an item and of the one that it approves. A reference becomes the item that it names. If a turn must be read
+// first, look only returns that.
+func (k *knownItems) look(item *inputItem) (unread string, err error) {
 	if item.named {
-		stored, err := k.find(ctx, item.name)
+		unread = k.unread(item.name)
+	}
+	if item.approval && unread == "" {
+		unread = k.unread(item.request)
+	}
+	if unread != "" {
+		return unread, nil
+	}
+	if item.named {
+		stored := k.item(item.name)
 		switch {
-		case err != nil:
-			return err
-		case stored == "" && item.reference && k.reads > maxReads:
-			return invalidRequest("input", "too_many_references", "The input refers to items of more than %d responses outside the conversation.", maxReads)
+		case stored == "" && item.reference && k.mayHave(item.name):
+			return "", invalidRequest("input", "too_many_references", "The input refers to items of more than %d responses outside the conversation.", maxReads)
 		case stored == "" && item.reference:
-			return itemNotFound(item.raw)
+			return "", itemNotFound(item.raw)
 		case item.reference:
 			item.raw = stored
 		}
 		item.isStored, item.storedID = stored != "", k.idOf(item.name, stored)
 	}
 	if item.approval {
-		request, err := k.find(ctx, item.request)
-		if err != nil {
-			return err
-		}
-		item.approvedID = k.idOf(item.request, request)
+		item.approvedID = k.idOf(item.request, k.item(item.request))
 	}
-	return ctx.Err()
+	return "", nil
 }
 
 // shrinkBytes is more than items usually get shorter when they are replaced.

@@ -349,21 +349,35 @@ func withoutEmpty(o *object) *object {
 // replaceItems makes the items the input of the request, with those that they name in place of references and IDs.
 func (g *Gateway) replaceItems(ctx context.Context, c *call, q *createRequest, items []inputItem, known *knownItems) error {
 	var bytes, copies, limited int64
-	for i, item := range slices.Backward(items) { // a later turn's conversation has the turns before it
-		if err := known.look(ctx, &item); err != nil {
+	// look looks at items up to the first one whose turn must be read, and returns that. A later turn's conversation has the turns before it.
+	i := len(items) - 1
+	look := func() (unread string, err error) {
+		for ; i >= 0 && err == nil; i-- {
+			item := &items[i]
+			if unread, err = known.look(item); unread != "" || err != nil {
+				return unread, err
+			}
+			size := int64(len(item.raw)) + 1 + item.growth()
+			bytes += size
+			if item.isStored || item.approvedID != "" {
+				copies += size
+			}
+			if q.counts(i) {
+				limited += size
+			}
+			if limited > g.options.MaxRequestBytes+shrinkBytes*int64(len(items)) {
+				err = requestTooLarge(g.options.MaxRequestBytes)
+			}
+		}
+		return "", err
+	}
+	for i >= 0 {
+		unread, err := inTurn(ctx, g, c, len(q.body), look)
+		if err == nil && unread != "" {
+			err = known.read(ctx, unread)
+		}
+		if err != nil {
 			return err
-		}
-		items[i] = item
-		size := int64(len(item.raw)) + 1 + item.growth()
-		bytes += size
-		if item.isStored || item.approvedID != "" {
-			copies += size
-		}
-		if q.counts(i) {
-			limited += size
-		}
-		if limited > g.options.MaxRequestBytes+shrinkBytes*int64(len(items)) {
-			return requestTooLarge(g.options.MaxRequestBytes)
 		}
 	}
 	before := int64(len(q.body))
