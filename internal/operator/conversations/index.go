@@ -196,6 +196,15 @@ func (v *View) List(namespaceName string, q conversationlist.Query) Page {
 	return cut(q, found)
 }
 
+// Cut returns the first n conversations of the page of a query.
+func (p Page) Cut(q conversationlist.Query, n int) Page {
+	if n >= len(p.Records) {
+		return p
+	}
+	q.Limit = n
+	return cut(q, p.Records)
+}
+
 func cut(q conversationlist.Query, found []*Record) (page Page) {
 	page.Records, page.Next = conversationlist.Cut(q, found, func(r *Record) sortedlist.Position { return r.position(q.Selection.Sort) })
 	return page

@@ -103,6 +103,7 @@ func (s *conversationLists) Get(ctx context.Context, name string, options runtim
 	if err != nil {
 		return nil, err
 	}
+	page = page.Cut(q, fitting(page.Records, listedTexts))
 	list := &resolvev1alpha1.ConversationLists{
 		TypeMeta:   metav1.TypeMeta{APIVersion: resolvev1alpha1.GroupVersion.String(), Kind: "ConversationLists"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
@@ -170,14 +171,17 @@ func conversationQuery(namespace string, o *resolvev1alpha1.ConversationListsOpt
 	return q, nil
 }
 
-// conversationBytes returns the memory that a page takes. A text may take more than a usual row: JSON has up to six bytes for each of its
-// bytes.
+// conversationBytes returns the memory that a page takes. A text may take more than a usual row.
 func conversationBytes(page []*conversations.Record) (bytes int64) {
-	const escaped = 6
 	for _, r := range page {
-		bytes += rowBytes + escaped*int64(len(r.ID)+len(r.User)+len(r.Title)+len(r.Parent)+len(r.Head))
+		bytes += rowBytes + int64(jsonBytes(listedTexts(r)))
 	}
 	return bytes
+}
+
+// listedTexts returns the texts of a conversation that can be long.
+func listedTexts(r *conversations.Record) []string {
+	return []string{r.ID, r.User, r.Title, r.Parent, r.Head}
 }
 
 func newListedConversation(r *conversations.Record) resolvev1alpha1.ListedConversation {

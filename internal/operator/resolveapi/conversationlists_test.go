@@ -75,6 +75,29 @@ func TestConversationListPages(t *testing.T) {
 	}
 }
 
+// TestFitting: a page has at least one entry, and no more when its texts, as JSON, have reached the limit.
+func TestFitting(t *testing.T) {
+	texts := func(s string) []string { return []string{s, s} }
+	half, tiny := strings.Repeat("x", maxPageText/2), "x"
+	for name, tc := range map[string]struct {
+		entries []string
+		want    int
+	}{
+		"none":    {nil, 0},
+		"short":   {[]string{tiny, tiny, tiny}, 3},
+		"long":    {[]string{half, tiny}, 1},
+		"longer":  {[]string{half + half, half}, 1},
+		"later":   {[]string{tiny, half, tiny}, 2},
+		"escaped": {[]string{strings.Repeat("<", maxPageText/12+1), tiny}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := fitting(tc.entries, texts); got != tc.want {
+				t.Errorf("got %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
 // TestConversationListsAreCounted: the lists that a namespace has not read yet count towards its share, and leave room for those of others.
 func TestConversationListsAreCounted(t *testing.T) {
 	kube, options := newKubeAPIServer(t), resolve.DefaultOptions()

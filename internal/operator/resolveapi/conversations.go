@@ -101,6 +101,7 @@ func (s *conversationTurns) Get(ctx context.Context, name string, options runtim
 	}
 	// Most pages have much less than the limit, and are charged for no more.
 	found := s.view.List(namespace, list.Name, q, q.Limit+1)
+	q.Limit = min(q.Limit, fitting(found, turnTexts))
 	found, list.Next = sortedlist.Cut(q, found, (*sessions.Record).Position)
 	return list, s.fill(ctx, name, list, found)
 }
@@ -135,9 +136,14 @@ func (s *conversationTurns) history(ctx context.Context, name string, o *resolve
 	if len(result.Path) > 0 {
 		list.HeadResponseID = result.Path[len(result.Path)-1].Turn.ID
 	}
-	page, next, err := history.PageTurns(result.Path, options, func(r *sessions.Record) string { return r.Turn.ID })
+	idOf := func(r *sessions.Record) string { return r.Turn.ID }
+	page, next, err := history.PageTurns(result.Path, options, idOf)
 	if err != nil {
 		return nil, invalidCursor(err)
+	}
+	if n := fitting(page, turnTexts); n < len(page) {
+		options.Limit = n
+		page, next, _ = history.PageTurns(result.Path, options, idOf)
 	}
 	list.Next = next
 	return list, s.fill(ctx, name, list, page)
@@ -158,13 +164,27 @@ func take(ctx context.Context, use ShareFunc, resource, name string, share resol
 	return nil
 }
 
-// pageBytes returns the memory that a page takes. An ID may take more than a usual row: JSON has up to six bytes for each of its bytes.
+// pageBytes returns the memory that a page takes. An ID may take more than a usual row.
 func pageBytes(page []*sessions.Record) (bytes int64) {
-	const escaped = 6
 	for _, r := range page {
-		bytes += rowBytes + escaped*int64(len(r.Turn.ID)+len(r.Turn.Previous))
+		bytes += rowBytes + int64(jsonBytes(turnTexts(r)))
 	}
 	return bytes
+}
+
+// turnTexts returns the texts of a turn in a list that can be long.
+func turnTexts(r *sessions.Record) []string { return []string{r.Turn.ID, r.Turn.Previous} }
+
+// fitting returns how many of the first entries fit on a page with their texts: at least one, if there are any.
+func fitting[T any](entries []T, texts func(T) []string) int {
+	bytes := 0
+	for i, entry := range entries {
+		if bytes >= maxPageText {
+			return i
+		}
+		bytes += jsonBytes(texts(entry))
+	}
+	return len(entries)
 }
 
 // find returns the conversation with a name, without turns. A name with a dot is an object name or, if no conversation has that, an ID.

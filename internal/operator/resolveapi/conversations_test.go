@@ -21,6 +21,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +32,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/testutil"
@@ -69,6 +72,39 @@ func TestConversationPages(t *testing.T) {
 		if got := header.Get("Warning"); (got != "") != want {
 			t.Errorf("%s: the warning is %q", query, got)
 		}
+	}
+}
+
+// TestLongTurnIDs: a page of the turns of a history ends when its IDs are long enough, and the next one continues there.
+func TestLongTurnIDs(t *testing.T) {
+	history := &resolve.Result{Conversation: &resolve.Conversation{ID: "conv_1", Name: "conv.1"}}
+	var want []string
+	for i := range 1000 {
+		id := strings.Repeat("é", maxPageText/800) + strconv.Itoa(i)
+		want = append(want, id)
+		history.Path = append(history.Path, &sessions.Record{Turn: chain.Turn{ID: id}})
+	}
+	s := &conversationTurns{share: shareAll, resolve: func(context.Context, string, string, uint64, resolve.Query) (*resolve.Result, error) {
+		return history, nil
+	}}
+	for _, order := range []string{"asc", "desc"} {
+		var got []string
+		pages := 0
+		for o := (&resolvev1alpha1.ConversationTurnsOptions{History: true, Limit: 1000, Order: order}); pages == 0 || o.After != ""; pages++ {
+			object, err := s.Get(request.WithNamespace(inHandler(t.Context()), "team-a"), "conv_1", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list := object.(*resolvev1alpha1.ConversationTurns)
+			for _, turn := range list.Turns {
+				got = append(got, turn.ResponseID)
+			}
+			o.After = list.Next
+		}
+		if pages != 3 || !slices.Equal(want, got) {
+			t.Errorf("%s: got %d turns on %d pages, want 1000 on 3", order, len(got), pages)
+		}
+		slices.Reverse(want)
 	}
 }
 

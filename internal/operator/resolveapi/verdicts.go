@@ -48,7 +48,7 @@ type verdicts struct {
 	max                int // number of verdicts in one response
 }
 
-// The maximum size of the texts of the verdicts in a page, and in a list without pages, in bytes as JSON. To encode a page takes some milliseconds.
+// The maximum size of the texts in a page, and in a list of verdicts without pages, in bytes as JSON. To encode a page takes some milliseconds.
 // IDs can be a hundred times as long as usual.
 const (
 	maxPageText = 1 << 20
