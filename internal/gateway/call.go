@@ -96,6 +96,9 @@ func (g *Gateway) handle(next handler) http.Handler {
 
 // serveCall calls the handler if the client is allowed to use the gateway. It answers preflight requests itself.
 func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, c *call, next handler) error {
+	if err := checkHeader(r.Header); err != nil {
+		return err
+	}
 	if g.answerPreflight(w, r) {
 		return nil
 	}

@@ -28,6 +28,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/catena-dev/catena/internal/httpheader"
 )
 
 // Listeners are where a gateway serves.
@@ -71,8 +73,22 @@ func (g *Gateway) Serve(ctx context.Context, listeners Listeners, gatherer prome
 	return group.Wait()
 }
 
-// maxHeaderBytes limits the header of a request, which is read before the tenant is known.
-const maxHeaderBytes = 32 << 10
+// The limits of the header of a request, which is read before the tenant is known. With many short values, it takes 30 times its size.
+const (
+	maxHeaderBytes  = 16 << 10
+	maxHeaderValues = 128
+)
+
+// checkHeader returns an error if a header has so many values that it takes much more memory than a call counts.
+func checkHeader(header http.Header) error {
+	if !httpheader.Exceeds(header, maxHeaderValues) {
+		return nil
+	}
+	return &apiError{
+		status: http.StatusRequestHeaderFieldsTooLarge, kind: typeInvalidRequest, code: "header_too_large",
+		message: fmt.Sprintf("The request has more than %d headers.", maxHeaderValues),
+	}
+}
 
 // baseContext is the key of a server's base context among the values of its requests' contexts. It is done when the remaining requests are
 // aborted, whether their clients are still connected or not.
@@ -83,7 +99,7 @@ func withBase(base context.Context) context.Context {
 }
 
 func (g *Gateway) server(base context.Context, handler http.Handler) *http.Server {
-	return &http.Server{
+	server := &http.Server{
 		Handler:           handler,
 		BaseContext:       func(net.Listener) context.Context { return withBase(base) },
 		ReadHeaderTimeout: 10 * time.Second,
@@ -91,6 +107,8 @@ func (g *Gateway) server(base context.Context, handler http.Handler) *http.Serve
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
 	}
+	httpheader.Limit(server, maxHeaderValues)
+	return server
 }
 
 func serve(server *http.Server, listener net.Listener) error {

@@ -21,6 +21,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -171,6 +172,11 @@ func TestConnectionsAreLimited(t *testing.T) {
 	_, _, stop, done := serveFixture(t, f)
 	if r := f.do(http.MethodGet, "/v1/responses/x", "", "X-Large", strings.Repeat("x", 2*maxHeaderBytes)); r.status != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("got %d for large headers, want %d", r.status, http.StatusRequestHeaderFieldsTooLarge)
+	}
+	for values, want := range map[int]int{maxHeaderValues / 2: http.StatusNotFound, maxHeaderValues: http.StatusRequestHeaderFieldsTooLarge} {
+		if r := f.do(http.MethodGet, "/v1/responses/x", "", slices.Repeat([]string{"X", ""}, values)...); r.status != want {
+			t.Errorf("got %d for %d headers, want %d", r.status, values, want)
+		}
 	}
 	stop()
 	if err := <-done; err != nil {

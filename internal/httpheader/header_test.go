@@ -1,0 +1,31 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package httpheader
+
+import (
+	"net/http"
+	"testing"
+)
+
+func TestExceeds(t *testing.T) {
+	header := http.Header{"A": {"1", "2"}, "B": {""}, "C": nil}
+	for most, want := range map[int]bool{2: true, 3: false, 4: false} {
+		if got := Exceeds(header, most); got != want {
+			t.Errorf("%d: got %t, want %t", most, got, want)
+		}
+	}
+}

@@ -1,0 +1,25 @@
+//go:build !go1.27
+
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package httpheader
+
+import "net/http"
+
+// Limit makes a server reject a header with more values than a number before it has arrived, if it was built with Go 1.27 or later. Callers
+// also use Exceeds, which makes no difference then.
+func Limit(*http.Server, int) {}
