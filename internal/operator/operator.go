@@ -92,6 +92,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	s := &shared{
 		manager: mgr, clients: clients, view: view, named: conversations.NewView(o.WatchSilence, clock.RealClock{}),
 		reader: reader, releases: releases, snapshots: snapshots, options: o,
+		health: &health{live: map[string]healthz.Checker{"ping": healthz.Ping}, ready: map[string]healthz.Checker{}},
 	}
 	onReplicas, err := s.addResolveAPI()
 	if err != nil {
@@ -101,11 +102,17 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(
-		mgr.Add(everywhere(func(ctx context.Context) error { return profiling.Serve(ctx, o.ProfilingAddress) })),
-		mgr.AddHealthzCheck("ping", healthz.Ping),
-	)
-	if err != nil {
+	if o.HealthAddress != "0" {
+		server, err := newHealthServer(o.HealthAddress, s.health)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = server.Listener.Close() }() // if the manager does not start
+		if err := mgr.Add(server); err != nil {
+			return fmt.Errorf("unable to set up the health probes: %w", err)
+		}
+	}
+	if err := mgr.Add(everywhere(func(ctx context.Context) error { return profiling.Serve(ctx, o.ProfilingAddress) })); err != nil {
 		return fmt.Errorf("unable to set up the operator: %w", err)
 	}
 	for _, collector := range slices.Concat(onReplicas, onLeader, []prometheus.Collector{view, clients.limiter.Metric()}) {
@@ -127,6 +134,7 @@ type shared struct {
 	resolver  *resolve.Resolver
 	releases  *controllers.Releases
 	snapshots snapshot.Stores
+	health    *health
 	options   *Options
 }
 
@@ -149,12 +157,11 @@ func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
 			func(ctx context.Context) { s.named.Run(ctx, s.clients.watch) },
 		}, keeper: keeper, server: server}),
 		mgr.Add(reporter),
-		mgr.AddReadyzCheck("resolve-api", server.Ready),
-		mgr.AddHealthzCheck("snapshot-reports", reporter.Healthy),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the resolve API: %w", err)
 	}
+	s.health.ready["resolve-api"], s.health.live["snapshot-reports"] = server.Ready, reporter.Healthy
 	collectors := []prometheus.Collector{s.resolver.Metric(), s.named.Metric()}
 	if keeper != nil {
 		collectors = append(collectors, keeper.Metrics()...)
@@ -223,14 +230,12 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		mgr.Add(watching(summaries, s.clients.watch)),
 		mgr.Add(s.sweeper()),
 		mgr.Add(owners),
-		mgr.AddHealthzCheck("reconciles", reconciler.Healthy),
-		mgr.AddHealthzCheck("conversation-reconciles", heads.Healthy),
-		mgr.AddHealthzCheck("conversation-deletions", deleter.Healthy),
-		mgr.AddHealthzCheck("session-quotas", quotas.Healthy),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the controllers: %w", err)
 	}
+	s.health.live["reconciles"], s.health.live["conversation-reconciles"] = reconciler.Healthy, heads.Healthy
+	s.health.live["conversation-deletions"], s.health.live["session-quotas"] = deleter.Healthy, quotas.Healthy
 	return []prometheus.Collector{usage, quotas, owners, chunks.Metric(), summaries.Metric()}, nil
 }
 
@@ -291,7 +296,7 @@ func newManager(clients *clients, o *Options) (manager.Manager, error) {
 	mgr, err := ctrl.NewManager(clients.config, manager.Options{
 		Scheme:                        scheme,
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
-		HealthProbeBindAddress:        o.HealthAddress,
+		HealthProbeBindAddress:        "0", // see newHealthServer
 		LeaderElection:                o.LeaderElect,
 		LeaderElectionConfig:          clients.unlimited,
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,

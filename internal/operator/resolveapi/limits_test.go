@@ -17,6 +17,7 @@ limitations under the License.
 package resolveapi
 
 import (
+	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -26,6 +27,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net/http"
@@ -36,6 +38,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	certutil "k8s.io/client-go/util/cert"
 
@@ -267,5 +270,67 @@ func TestLongURL(t *testing.T) {
 		if response.Code != want {
 			t.Errorf("%d bytes: got %d, want %d", length, response.Code, want)
 		}
+	}
+}
+
+// TestHeaderFlood: a client without credentials cannot make the server keep a large header, whether in many lines or in one request.
+func TestHeaderFlood(t *testing.T) {
+	ts := startServer(t, resolveStub(t))
+	dial := func() *tls.Conn {
+		t.Helper()
+		dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // HTTP/1
+		c, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(ts.url, "https://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c.(*tls.Conn)
+	}
+	flood := dial()
+	sent := 0
+	for i := 0; sent < 1<<20; i++ {
+		n, err := fmt.Fprintf(flood, "x%x:\n", i)
+		if sent += n; err != nil {
+			break
+		}
+		if i == 0 {
+			_, _ = io.WriteString(flood, "GET / HTTP/1.1\r\nHost: x\r\n")
+		}
+	}
+	if sent >= 1<<20 {
+		t.Error("the server has read a header of a megabyte")
+	}
+
+	status := func(lines int) int {
+		t.Helper()
+		c := dial()
+		request := "GET /readyz HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X:\r\n", lines) + "\r\n"
+		if _, err := io.WriteString(c, request); err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		return response.StatusCode
+	}
+	if few, many := status(maxHeaderValues), status(maxHeaderValues+1); few == many || many != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("%d values: got %d, one more: got %d, want %d", maxHeaderValues, few, many, http.StatusRequestHeaderFieldsTooLarge)
+	}
+
+	// With HTTP/2, many requests with long URLs are in progress at once.
+	var group errgroup.Group
+	for range 50 {
+		group.Go(func() error {
+			code, _, body := ts.get(t, "/readyz?x="+strings.Repeat("x", maxURIBytes-100), "alice", "")
+			if code != http.StatusOK {
+				return fmt.Errorf("got %d: %s", code, body)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
 	}
 }

@@ -52,6 +52,8 @@ type Options struct {
 	// Reviews is the number of TokenReviews and SubjectAccessReviews that may be in progress at once. Addresses and users share it as in
 	// fair.Budget; others wait.
 	Reviews int64
+	// Connections is the number of connections that one address may have.
+	Connections int
 	// RequestTimeout is how long a request may take.
 	RequestTimeout time.Duration
 	// ShutdownDelay is how long the server continues to serve, but is not ready, after its context is done, so that no new
@@ -74,6 +76,7 @@ func NewOptions() *Options {
 		MaxDepthLimit:   driver.MaxDepthLimit,
 		Requests:        1000,
 		Reviews:         32,
+		Connections:     128,
 		RequestTimeout:  time.Minute,
 		ShutdownDelay:   5 * time.Second,
 	}
@@ -92,6 +95,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 			"the users and the namespaces of service accounts: one alone may use half. Requests that exceed a share are rejected with 429.")
 	fs.Int64Var(&o.Reviews, "max-reviews", o.Reviews,
 		"Maximum number of concurrent TokenReviews, shared by the addresses of clients, and SubjectAccessReviews, shared by users, that are sent to the kube-apiserver.")
+	fs.IntVar(&o.Connections, "max-connections-per-address", o.Connections, "Maximum number of connections to the secure port from one address.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
 		"Time for which the server continues to serve, but reports that it is not ready, after a termination signal, so that clients stop sending requests.")
@@ -114,6 +118,9 @@ func (o *Options) Validate() error {
 	}
 	if o.Reviews < 1 {
 		errs = append(errs, fmt.Errorf("--max-reviews is %d: must be at least 1", o.Reviews))
+	}
+	if o.Connections < 1 {
+		errs = append(errs, fmt.Errorf("--max-connections-per-address is %d: must be at least 1", o.Connections))
 	}
 	if o.RequestTimeout <= 0 {
 		errs = append(errs, fmt.Errorf("--request-timeout is %s: must be positive", o.RequestTimeout))

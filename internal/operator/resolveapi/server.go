@@ -45,6 +45,8 @@ type Server struct {
 	started   atomic.Bool // accepts connections
 	stopping  atomic.Bool // is shutting down
 	clientCAs *clientCAs
+	// connections is the number of connections that one address may have.
+	connections int
 }
 
 var (
@@ -69,9 +71,9 @@ func New(
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{view: view, clientCAs: clientCAs}
+	s := &Server{view: view, clientCAs: clientCAs, connections: o.Connections}
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return s.sendElsewhere(limits.share(clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(withRequestID(withHandled(withConditions(api))), c)))))
+		return checkHeader(s.sendElsewhere(limits.share(clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(withRequestID(withHandled(withConditions(api))), c))))))
 	}
 	config.AddReadyzChecks(healthz.NamedCheck("sessions-synced", s.synced), healthz.NamedCheck("client-cas", clientCAs.check))
 
@@ -138,7 +140,7 @@ func (*Server) NeedLeaderElection() bool { return false }
 // flight and returns nil. It returns an error if it cannot serve.
 func (s *Server) Start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { s.stopping.Store(true) })()
-	if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
+	if err := s.run(ctx); err != nil {
 		return fmt.Errorf("unable to serve the resolve API: %w", err)
 	}
 	return nil

@@ -1,0 +1,141 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/catena-dev/catena/internal/httpheader"
+	"github.com/catena-dev/catena/internal/operator/connections"
+)
+
+const (
+	// maxHeaderBytes is the size of a header with the longest URL. With many short values, a header takes 30 times its size.
+	maxHeaderBytes = maxURIBytes + 8<<10
+	// maxHeaderValues is the number of values that a header may have once it has arrived. Each group of a user is one.
+	maxHeaderValues = 1024
+	headerTimeout   = 10 * time.Second
+	idleTimeout     = 90 * time.Second
+	// shutdownTimeout is how long the clients have, when all requests are finished, to read that the server ends.
+	shutdownTimeout = 2 * time.Second
+)
+
+// run serves until ctx is done. k8s.io/apiserver serves headers of a megabyte, of any number of clients, and without limits for one:
+// so it gets a listener without connections, and decides only when to stop.
+func (s *Server) run(ctx context.Context) error {
+	serving := s.generic.SecureServingInfo
+	if serving == nil {
+		return s.generic.PrepareRun().RunWithContext(ctx)
+	}
+	listener := serving.Listener
+	serving.Listener = &placeholder{address: listener.Addr(), closed: make(chan struct{})}
+	config := newTLSConfig(ctx, serving)
+	server := &http.Server{
+		Handler: s.generic.Handler, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: serving.HTTP2MaxStreamsPerConnection},
+	}
+	httpheader.Limit(server, maxHeaderValues)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := server.Serve(tls.NewListener(connections.Limit(listener, s.connections), config)); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	group.Go(func() error {
+		err := s.generic.PrepareRun().RunWithContext(ctx)
+		shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		if server.Shutdown(shutdown) != nil {
+			_ = server.Close()
+		}
+		return err
+	})
+	return group.Wait()
+}
+
+// newTLSConfig returns the configuration that k8s.io/apiserver uses, whose certificates and CAs may change.
+func newTLSConfig(ctx context.Context, serving *genericapiserver.SecureServingInfo) *tls.Config {
+	config := &tls.Config{
+		MinVersion: max(serving.MinTLSVersion, tls.VersionTLS12), CipherSuites: serving.CipherSuites, CurvePreferences: serving.CurvePreferences,
+		NextProtos: []string{"h2", "http/1.1"},
+	}
+	if serving.DisableHTTP2 {
+		config.NextProtos = []string{"http/1.1"}
+	}
+	if serving.ClientCA != nil {
+		config.ClientAuth = tls.RequestClientCert // authenticators verify it
+	}
+	certificates := dynamiccertificates.NewDynamicServingCertificateController(config, serving.ClientCA, serving.Cert, serving.SNICerts, nil)
+	if serving.ClientCA != nil {
+		serving.ClientCA.AddListener(certificates)
+	}
+	serving.Cert.AddListener(certificates)
+	for _, cert := range serving.SNICerts {
+		cert.AddListener(certificates)
+	}
+	if err := certificates.RunOnce(); err != nil { // it is repeated when they change: until then, no handshake succeeds
+		log.FromContext(ctx).Info("Not all certificates and CAs are available yet", "reason", err.Error())
+	}
+	go certificates.Run(1, ctx.Done())
+	config.GetConfigForClient = certificates.GetConfigForClient
+	return config
+}
+
+// placeholder is a listener without connections.
+type placeholder struct {
+	address net.Addr
+	close   sync.Once
+	closed  chan struct{}
+}
+
+// Accept waits until the listener is closed.
+func (p *placeholder) Accept() (net.Conn, error) {
+	<-p.closed
+	return nil, net.ErrClosed
+}
+
+// Close implements net.Listener.
+func (p *placeholder) Close() error {
+	p.close.Do(func() { close(p.closed) })
+	return nil
+}
+
+// Addr returns the address of the listener with the connections.
+func (p *placeholder) Addr() net.Addr { return p.address }
+
+// checkHeader rejects headers with many values, before anything waits that holds them.
+func checkHeader(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if httpheader.Exceeds(req.Header, maxHeaderValues) {
+			http.Error(w, "the header has too many values", http.StatusRequestHeaderFieldsTooLarge)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
