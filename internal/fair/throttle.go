@@ -18,22 +18,41 @@ package fair
 
 import (
 	"context"
+	"maps"
 	"sync"
+	"time"
 )
 
 // Throttle limits the concurrent requests to a server to as many as it accepts, as TCP congestion control does: a request
 // that the server refuses halves the limit, and as many served requests as the limit raise it by one. Tenants share it as in
 // Budget. It is safe for concurrent use.
+//
+// The server may refuse the requests of one tenant only. So a tenant whose requests are refused first gets a limit of its own, of which it has
+// half, as it has of the one that all share. That is halved only if requests of two tenants have been refused.
 type Throttle struct {
-	max    int64
-	budget *Budget
+	max int64
 
 	mu     sync.Mutex
-	limit  int64
-	served int64 // requests since the limit changed
 	begun  uint64
-	halved uint64 // the number of requests that had begun when the limit was last halved
+	shared *window
+	// refused is a tenant whose request was refused since the shared limit was last halved, or empty.
+	refused string
+	// own are the limits of tenants whose requests have been refused within the last refusalAge.
+	own map[string]*window
 }
+
+// refusalAge is how long a tenant has a limit of its own after a request was refused.
+const refusalAge = time.Minute
+
+// window is a limit that adapts to a server.
+type window struct {
+	budget        *Budget
+	limit, served int64     // served are the requests since the limit changed
+	halved        uint64    // the number of requests that had begun when the limit was last halved
+	refused       time.Time // when a request was last refused
+}
+
+func newWindow(limit int64) *window { return &window{budget: NewBudget(limit), limit: limit} }
 
 // Outcome is the outcome of a request to a server.
 type Outcome int
@@ -49,46 +68,109 @@ const (
 
 // NewThrottle returns a throttle. Its initial and maximum limit is the number of requests given, which is at least 1.
 func NewThrottle(limit int64) *Throttle {
-	return &Throttle{max: limit, limit: limit, budget: NewBudget(limit)}
+	return &Throttle{max: limit, shared: newWindow(limit), own: map[string]*window{}}
 }
 
 // Begin waits until a tenant may send a request, and returns the function that must be called once, when the request has
 // ended. It returns the error of the context if that is done first.
 func (t *Throttle) Begin(ctx context.Context, tenant string) (end func(Outcome), err error) {
-	if err := t.budget.Acquire(ctx, tenant, 1); err != nil {
-		return nil, err
+	windows := []*window{t.shared}
+	if own := t.ownOf(tenant); own != nil {
+		windows = []*window{own, t.shared}
+	}
+	for i, w := range windows {
+		if err := w.budget.Acquire(ctx, tenant, 1); err != nil {
+			releaseAll(windows[:i], tenant)
+			return nil, err
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.begun++
 	number := t.begun
 	return func(outcome Outcome) {
-		t.note(number, outcome)
-		t.budget.Release(tenant, 1)
+		t.note(tenant, number, outcome)
+		releaseAll(windows, tenant)
 	}, nil
 }
 
-// Limit returns the current limit.
+func releaseAll(windows []*window, tenant string) {
+	for _, w := range windows {
+		w.budget.Release(tenant, 1)
+	}
+}
+
+// Limit returns the lowest limit that any tenant has now.
 func (t *Throttle) Limit() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.limit
+	t.forget()
+	limit := t.shared.limit
+	for _, own := range t.own {
+		limit = min(limit, own.limit)
+	}
+	return limit
 }
 
-func (t *Throttle) note(number uint64, outcome Outcome) {
+// ownOf returns the limit of a tenant of its own, or nil.
+func (t *Throttle) ownOf(tenant string) *window {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case outcome == Refused && number > t.halved: // earlier requests began under the previous limit
-		t.limit, t.halved = max(t.limit/2, 1), t.begun
-	case outcome == Served && t.limit < t.max:
-		if t.served++; t.served < t.limit {
-			return
+	t.forget()
+	return t.own[tenant]
+}
+
+// forget ends the limits of tenants whose requests have not been refused for some time.
+func (t *Throttle) forget() {
+	maps.DeleteFunc(t.own, func(_ string, own *window) bool { return time.Since(own.refused) > refusalAge })
+}
+
+func (t *Throttle) note(tenant string, number uint64, outcome Outcome) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	own := t.own[tenant]
+	switch outcome {
+	case Refused:
+		if own == nil {
+			own = newWindow(t.max)
+			t.own[tenant] = own
 		}
-		t.limit++
-	default:
+		own.refused = time.Now()
+		own.halve(number, t.begun)
+		switch t.refused {
+		case "":
+			t.refused = tenant
+		case tenant:
+		default:
+			if t.shared.halve(number, t.begun) {
+				t.refused = ""
+			}
+		}
+	case Served:
+		t.shared.raise(t.max)
+		if own != nil {
+			own.raise(t.max)
+		}
+	}
+}
+
+// halve halves the limit because of a refused request, unless that began under a previous limit, and reports whether it did.
+func (w *window) halve(number, begun uint64) bool {
+	if number <= w.halved {
+		return false
+	}
+	w.limit, w.halved, w.served = max(w.limit/2, 1), begun, 0
+	w.budget.Resize(w.limit)
+	return true
+}
+
+// raise counts a served request, and raises the limit by one if they are as many.
+func (w *window) raise(most int64) {
+	if w.limit == most {
 		return
 	}
-	t.served = 0
-	t.budget.Resize(t.limit)
+	if w.served++; w.served >= w.limit {
+		w.limit, w.served = w.limit+1, 0
+		w.budget.Resize(w.limit)
+	}
 }

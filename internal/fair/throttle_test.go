@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,19 +29,22 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestThrottle compares the limit with one that is recomputed from all calls so far.
+// TestThrottle compares the limits with those that are recomputed from all calls so far.
 func TestThrottle(t *testing.T) {
 	type request struct {
+		tenant  string
 		begun   int // the number of calls that had begun with it
 		outcome Outcome
 		ended   int // the number of calls that had begun when it ended
 	}
-	limit := func(most int64, ended []request) int64 {
-		limit, since, halved := most, int64(0), 0
+	// adapted returns a limit after calls, given which refusals halve it if they do not belong to an earlier limit.
+	adapted := func(most int64, ended []request, halves func(request) bool, halved func()) int64 {
+		limit, since, last := most, int64(0), 0
 		for _, c := range ended {
 			switch {
-			case c.outcome == Refused && c.begun > halved:
-				limit, since, halved = max(limit/2, 1), 0, c.ended
+			case c.outcome == Refused && halves(c) && c.begun > last:
+				limit, since, last = max(limit/2, 1), 0, c.ended
+				halved()
 			case c.outcome == Served && limit < most:
 				if since++; since >= limit {
 					limit, since = limit+1, 0
@@ -49,40 +53,116 @@ func TestThrottle(t *testing.T) {
 		}
 		return limit
 	}
+	shared := func(most int64, ended []request) int64 {
+		first := ""
+		return adapted(most, ended, func(c request) bool {
+			if first == "" {
+				first = c.tenant
+			}
+			return first != c.tenant
+		}, func() { first = "" })
+	}
+	own := func(most int64, ended []request, tenant string) int64 {
+		var theirs []request
+		for _, c := range ended {
+			if c.tenant == tenant && (len(theirs) > 0 || c.outcome == Refused) {
+				theirs = append(theirs, c)
+			}
+		}
+		return adapted(most, theirs, func(request) bool { return true }, func() {})
+	}
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) { // a bubble has no deadline
 			most := rapid.Int64Range(1, 20).Draw(t, "most")
 			throttle := NewThrottle(most)
 			type open struct {
-				begun int
-				end   func(Outcome)
+				tenant string
+				begun  int
+				end    func(Outcome)
 			}
 			var running []open
 			var ended []request
 			begun := 0
+			tenants := []string{"a", "b", "c"}
 			for range rapid.IntRange(1, 200).Draw(t, "steps") {
 				if len(running) > 0 && rapid.Bool().Draw(t, "end") {
 					i := rapid.IntRange(0, len(running)-1).Draw(t, "request")
 					outcome := rapid.SampledFrom([]Outcome{Unknown, Served, Served, Served, Refused}).Draw(t, "outcome")
-					ended = append(ended, request{running[i].begun, outcome, begun})
+					ended = append(ended, request{running[i].tenant, running[i].begun, outcome, begun})
 					running[i].end(outcome)
 					running = append(running[:i], running[i+1:]...)
 				} else {
-					// Each call has its own tenant, so that only the limit matters.
-					end, err := beginNow(throttle, fmt.Sprint(begun))
-					if free := int64(len(running)) < limit(most, ended); (err == nil) != free {
-						t.Fatalf("%d calls run, the limit is %d: got %v", len(running), limit(most, ended), err)
+					tenant := rapid.SampledFrom(tenants).Draw(t, "tenant")
+					first := slices.IndexFunc(ended, func(c request) bool { return c.tenant == tenant && c.outcome == Refused })
+					var theirs, limited int64 // its calls, and those since it has a limit of its own
+					for _, c := range running {
+						if c.tenant == tenant {
+							theirs++
+							if first >= 0 && c.begun > ended[first].ended {
+								limited++
+							}
+						}
+					}
+					end, err := beginNow(throttle, tenant)
+					if err != nil && theirs == 0 && int64(len(running)) < shared(most, ended) {
+						t.Fatalf("%s has no call, %d run, the limit is %d: got %v", tenant, len(running), shared(most, ended), err)
+					}
+					all, theirOwn := shared(most, ended), own(most, ended, tenant)
+					if err == nil && (theirs > 0 && theirs+1 > all/2 || limited > 0 && limited+1 > theirOwn/2) {
+						t.Fatalf("%s has %d of %d calls, and %d of %d", tenant, theirs+1, all, limited+1, theirOwn)
 					}
 					if err == nil {
 						begun++
-						running = append(running, open{begun, end})
+						running = append(running, open{tenant, begun, end})
 					}
 				}
-				if got, want := throttle.Limit(), limit(most, ended); got != want {
+				want := shared(most, ended)
+				if throttle.shared.limit != want {
+					t.Fatalf("the shared limit is %d, want %d after %+v", throttle.shared.limit, want, ended)
+				}
+				for _, tenant := range tenants {
+					limit := own(most, ended, tenant)
+					if window := throttle.own[tenant]; window != nil && window.limit != limit || window == nil && limit != most {
+						t.Fatalf("the limit of %s is not %d after %+v", tenant, limit, ended)
+					}
+					want = min(want, limit)
+				}
+				if got := throttle.Limit(); got != want {
 					t.Fatalf("the limit is %d, want %d after %+v", got, want, ended)
 				}
 			}
 		})
+	})
+}
+
+// TestThrottleOfOneTenant: a server that refuses the calls of one tenant makes only that one wait, until it has refused none for some time.
+func TestThrottleOfOneTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 32
+		throttle := NewThrottle(most)
+		call := func(tenant string, outcome Outcome) {
+			t.Helper()
+			end, err := beginNow(throttle, tenant)
+			if err != nil {
+				t.Fatalf("%s: %v", tenant, err)
+			}
+			end(outcome)
+		}
+		for range 100 {
+			call("refused", Refused)
+			call("served", Served)
+		}
+		if throttle.shared.limit != most || throttle.Limit() != 1 {
+			t.Errorf("the limit of all is %d, and that of one %d, want %d and 1", throttle.shared.limit, throttle.Limit(), most)
+		}
+		call("another", Refused) // the server's refusals concern more than one
+		if throttle.shared.limit != most/2 {
+			t.Errorf("the limit of all is %d, want %d", throttle.shared.limit, most/2)
+		}
+		time.Sleep(refusalAge + time.Second) //nolint:forbidigo // on the bubble's clock
+		if got := throttle.Limit(); got != most/2 || len(throttle.own) > 0 {
+			t.Errorf("after a time without refusals, the limit is %d, with %d of single tenants", got, len(throttle.own))
+		}
 	})
 }
 
@@ -158,7 +238,7 @@ func TestThrottleAdaptsToServer(t *testing.T) {
 			call("modest")
 		}
 		time.Sleep(time.Hour) //nolint:forbidigo // on the bubble's clock
-		if used := throttle.budget.Used(); used != 0 {
+		if used := throttle.shared.budget.Used(); used != 0 {
 			t.Errorf("%d calls have not ended", used)
 		}
 	})
@@ -177,7 +257,7 @@ func TestThrottleCanceled(t *testing.T) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 	end(Refused)
-	if throttle.Limit() != 1 || throttle.budget.Used() != 0 {
-		t.Errorf("limit %d, %d in use", throttle.Limit(), throttle.budget.Used())
+	if throttle.Limit() != 1 || throttle.shared.budget.Used() != 0 {
+		t.Errorf("limit %d, %d in use", throttle.Limit(), throttle.shared.budget.Used())
 	}
 }
