@@ -52,9 +52,13 @@ func (g *Gateway) createItems(w http.ResponseWriter, r *http.Request, c *call) e
 		return err
 	}
 	p := &page{options: &pageOptions{}}
-	_ = chain.EachInput(q.object.raw("input"), func(item string) { // checked when it was parsed
-		p.items = append(p.items, pageItem{itemName{t.id, len(p.items)}, item})
+	input := q.object.raw("input")
+	_, err = inTurn(r.Context(), g, c, len(input), func() (struct{}, error) {
+		return struct{}{}, chain.EachInput(input, func(item string) { p.items = append(p.items, pageItem{itemName{t.id, len(p.items)}, item}) })
 	})
+	if err != nil {
+		return err
+	}
 	body, err := g.body(r.Context(), c, p)
 	if err != nil {
 		return err

@@ -184,7 +184,14 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	if err != nil {
 		return err
 	}
-	response, err := inTurn(r.Context(), g, c, len(body), func() (*object, error) { return parseObject(body) })
+	var naming int64
+	response, err := inTurn(r.Context(), g, c, len(body), func() (*object, error) {
+		response, err := parseObject(body)
+		if err == nil {
+			naming = t.namingBytes(response)
+		}
+		return response, err
+	})
 	if err != nil {
 		return upstreamInvalid(fmt.Errorf("the body %w", err))
 	}
@@ -195,9 +202,17 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	if failure := response.raw("error"); jsonvalue.IsObject(failure) {
 		response.set("error", c.hideKey(failure, true))
 	}
-	t.claim(response)
-	t.nameCalls(response)
-	final := response.String()
+	if err := c.hold(naming); err != nil {
+		return err
+	}
+	final, err := inTurn(r.Context(), g, c, len(body)+int(naming), func() (string, error) {
+		t.claim(response)
+		t.nameCalls(response)
+		return response.String(), nil
+	})
+	if err != nil {
+		return err
+	}
 	stored, failure := g.saveOrFind(r.Context(), c, t, response, final)
 	if failure != nil {
 		return failure

@@ -90,6 +90,47 @@ func TestLargerThanReserved(t *testing.T) {
 	}
 }
 
+// TestNamingBytes: the memory for the IDs of calls is more than a response grows by them.
+func TestNamingBytes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		item  string
+		store bool
+		grows bool
+	}{
+		"calls":        {`{"type":"a_call","call_id":"c%d"}`, true, true},
+		"answers":      {`{"type":"function_call_output","call_id":"c%d"}`, true, false},
+		"approvals":    {`{"type":"mcp_call","approval_request_id":"r%d"}`, true, true},
+		"other items":  {`{"type":"message","n":%d}`, true, false},
+		"not stored":   {`{"type":"a_call","call_id":"c%d"}`, false, false},
+		"no items":     {`{"n":%d}`, true, false},
+		"nested calls": {`{"type":"a","x":{"call_id":"c%d"}}`, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const items = 1000
+			var output, input strings.Builder
+			for i := range items {
+				_, _ = fmt.Fprintf(&output, ","+tc.item, i)
+				_, _ = fmt.Fprintf(&input, `,{"type":"mcp_approval_response","approval_request_id":%s}`, quote(itemName{"resp_earlier", i}.behind(fmt.Sprint("r", i))))
+			}
+			request, err := parseRequest([]byte(fmt.Sprintf(`{"store":%t,"input":[%s]}`, tc.store, input.String()[1:])))
+			if err != nil {
+				t.Fatal(err)
+			}
+			turn := &turn{id: "resp_" + strings.Repeat("x", 100), request: request}
+			response, err := parseObject([]byte(`{"output":[` + output.String()[1:] + `]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, counted := response.size(), turn.namingBytes(response)
+			turn.nameCalls(response)
+			grown := int64(response.size() - before)
+			if (grown > 0) != tc.grows || 2*grown > counted {
+				t.Errorf("%d bytes more, twice, and %d counted", grown, counted)
+			}
+		})
+	}
+}
+
 // heldEngine blocks each response until its model may proceed. The model large returns an item, the model small does not.
 type heldEngine struct {
 	waiting chan struct{}

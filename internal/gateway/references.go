@@ -45,8 +45,8 @@ type inputItem struct {
 	storedID, approvedID string
 }
 
-// inputItemBytes is the memory of an inputItem besides its JSON.
-const inputItemBytes = 152
+// inputItemBytes is the memory of an inputItem besides its JSON, and of its ID in knownItems.
+const inputItemBytes = 152 + 96
 
 // expand replaces what the input says about items that this tenant was given. A reference becomes the item, and an item with the gateway's
 // ID gets the engine's. If there is no previous response, and the input begins with exactly the items of a stored conversation, the request

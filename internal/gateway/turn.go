@@ -104,14 +104,29 @@ func (t *turn) approved(request string) string {
 	return cmp.Or(t.approvals[request], request)
 }
 
+// namingBytes returns the memory that nameCalls takes, in addition to two copies of the response: the longer IDs, twice, and the calls.
+func (t *turn) namingBytes(response *object) int64 {
+	const callBytes = 128 // in calls
+	return int64(t.namedIn(response.raw("output"))) * int64(2*t.idBytes()+callBytes)
+}
+
+// namedIn returns the largest number of IDs in JSON that calls.name can change.
+func (t *turn) namedIn(items string) int {
+	if !t.request.store {
+		return 0
+	}
+	return strings.Count(items, `"call_id"`) + strings.Count(items, `"`+approvalMember+`"`)
+}
+
 // nameCalls gives the calls of a response the IDs that clients and the store see.
 func (t *turn) nameCalls(response *object) {
 	output := response.raw("output")
-	if !t.request.store || !mayBeNamed(output) {
+	count := t.namedIn(output)
+	if count == 0 {
 		return
 	}
 	named := calls{}
-	response.set("output", mapList(output, len(output)+t.idBytes(), func(i int, item string) string {
+	response.set("output", mapList(output, len(output)+t.idBytes()*count, func(i int, item string) string {
 		if !jsonvalue.IsObject(item) {
 			return item
 		}
