@@ -127,14 +127,30 @@ func (m *memory) Save(ctx context.Context, namespace string, session *driver.Ses
 
 // Resolve implements driver.Store. The result is always current.
 func (m *memory) Resolve(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return local.Resolve(ctx, responseID, options, m.maxDepth, func(_ context.Context, id string) (*local.Session, error) {
-		return m.namespaces[namespace][id], nil
+	path := m.path(namespace, responseID)
+	return local.Resolve(ctx, responseID, options, m.maxDepth, func(context.Context, string) (*local.Session, error) {
+		if len(path) == 0 {
+			return nil, nil
+		}
+		next := path[0]
+		path = path[1:]
+		return next, nil
 	})
+}
+
+// path returns a turn and those before it, at one time, at most as many as can be resolved and one more. So no other tenant waits while they are
+// processed. Stored turns are immutable.
+func (m *memory) path(namespace, responseID string) (path []*local.Session) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	turns := m.namespaces[namespace]
+	for turn := turns[responseID]; turn != nil && len(path) <= driver.MaxDepthLimit; turn = turns[turn.PreviousResponseID] {
+		path = append(path, turn)
+	}
+	return path
 }
 
 // Delete implements driver.Store. When it returns, the descendants are gone too.

@@ -81,14 +81,20 @@ func (w *walk) turn(ctx context.Context, id string) (chain.Turn, bool, error) {
 	if err := w.keep(ctx, stored); err != nil {
 		return chain.Turn{}, false, err
 	}
-	items, err := chain.Flatten(stored.Request, stored.Response)
-	if err == nil {
-		if err := metered.Take(ctx, int64(items.Len())*itemBytes); err != nil {
-			return chain.Turn{}, false, err
-		}
+	var items *chain.Items
+	var unreadable error
+	err = metered.Process(ctx, len(stored.Request)+len(stored.Response), func() error {
+		items, unreadable = chain.Flatten(stored.Request, stored.Response)
+		return nil
+	})
+	if err == nil && unreadable == nil {
+		err = metered.Take(ctx, int64(items.Len())*itemBytes)
+	}
+	if err != nil {
+		return chain.Turn{}, false, err
 	}
 	w.items[id] = items
-	return chain.Turn{ID: id, Previous: stored.PreviousResponseID, Status: stored.Status, Unreadable: err != nil}, true, nil
+	return chain.Turn{ID: id, Previous: stored.PreviousResponseID, Status: stored.Status, Unreadable: unreadable != nil}, true, nil
 }
 
 // keep adds a copy of a turn to the sessions if the bodies are requested.
