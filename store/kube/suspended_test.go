@@ -143,6 +143,41 @@ func TestSuspendedSaver(t *testing.T) {
 	wantTurns(t, lost.store.Namespace())
 }
 
+// TestLostSaver: a saver whose session arrives after its parts were swept, and which never comes back, leaves a turn that was not acknowledged
+// and is marked SnapshotUnreadable.
+func TestLostSaver(t *testing.T) {
+	for name, bucket := range map[string]string{"chunks": "", "bucket": bucketURL()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // mostly waits
+			namespace := env.NewNamespace(t)
+			ctx, die := context.WithCancel(t.Context())
+			config := rest.CopyConfig(env.Config)
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return transport(func(r *http.Request) (*http.Response, error) {
+					if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/responsesessions") {
+						return next.RoundTrip(r)
+					}
+					testutil.Eventually(t, func(context.Context) error { return nothingStored(t, namespace) })
+					response, err := next.RoundTrip(r)
+					die()
+					if err != nil {
+						return nil, err
+					}
+					return nil, errors.Join(context.Canceled, response.Body.Close())
+				})
+			})
+			s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: namespace, SnapshotStore: bucket})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Save(ctx, largeTurn("resp_1", ""), store.SaveOptions{}); err == nil {
+				t.Error("the turn was acknowledged")
+			}
+			testsession.WaitForReason(t, env.Client, namespace, "resp_1", v1alpha1.ReasonSnapshotUnreadable)
+		})
+	}
+}
+
 // wantWhole checks that a turn is complete, before and after the operator has read and swept it.
 func wantWhole(t *testing.T, name string, s *store.Store, want *store.Session) {
 	t.Helper()

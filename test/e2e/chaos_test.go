@@ -97,6 +97,7 @@ func TestChaos(t *testing.T) {
 	savePlan(ctx, group, plan, &written)
 	clients.run(ctx, group, size.turns, &written)
 	strikes := size.strikes(random)
+	leaders := 0
 	for i, strike := range strikes {
 		due := int64((i + 1) * (size.planned + size.turns) / (len(strikes) + 1))
 		testutil.Eventually(t, func(context.Context) error {
@@ -104,7 +105,8 @@ func TestChaos(t *testing.T) {
 		})
 		switch strike {
 		case "leader":
-			pair.killLeader(t, *chaosFull && i%10 == 9)
+			leaders++
+			pair.killLeader(t, *chaosFull && leaders%10 == 0)
 		case "kube-apiserver":
 			killAPIServer(t)
 		case "etcd":

@@ -46,6 +46,9 @@ var gatewayAttacks = map[string]attack{
 	"many streams": {
 		gateway: true, clients: 64, prepare: manyStreams, answers: map[string]bool{"200": true, "429 overloaded": true},
 	},
+	"streams that continue large histories": {
+		gateway: true, clients: 64, small: 64, large: 256, prepare: largeStreams, answers: map[string]bool{"200": true, "429 overloaded": true},
+	},
 	"large bodies of tiny members": {
 		gateway: true, clients: 16, small: 1 << 20, large: 1 << 20, prepare: tinyMembers, answers: map[string]bool{"200": true, "429 overloaded": false},
 	},
@@ -66,6 +69,15 @@ var gatewayAttacks = map[string]attack{
 	},
 	"WebSockets that remember large turns": {
 		gateway: true, clients: 64, small: 1 << 20, large: 1 << 20, prepare: webSockets, answers: map[string]bool{"200": true, "429 overloaded": true},
+	},
+	"large answers that nobody reads": {
+		gateway: true, clients: 64, small: 4 << 20, large: 4 << 20, prepare: unreadAnswers, answers: map[string]bool{"200": true, "429 overloaded": false},
+	},
+	"reads of large turns of tiny members": {
+		gateway: true, clients: 16, small: 1 << 20, large: 1 << 20, prepare: largeReads, answers: map[string]bool{"200": true, "429 overloaded": false},
+	},
+	"deletions of large turns": {
+		gateway: true, clients: 16, small: 1 << 18, large: 1 << 18, prepare: deletedTurns, answers: map[string]bool{"200": true, "429 overloaded": false},
 	},
 	"large responses": {
 		gateway: true, clients: 16, small: 1 << 20, large: 1 << 20, prepare: largeResponses, answers: map[string]bool{"200": false, "429 overloaded": true},
@@ -213,8 +225,19 @@ func (a *arena) posts(amount int, body string) request {
 
 // manyStreams starts streams that never end.
 func manyStreams(a *arena, _ int) (hostile, harmless request) {
-	body := `{"model":"` + slowModel + `","input":"x","stream":true}`
-	hostile = func(ctx context.Context, _ int) (string, int, error) {
+	return a.streams(`{"model":"` + slowModel + `","input":"x","stream":true}`), a.posts(1, `{"model":"scripted","input":"x","stream":true}`)
+}
+
+// largeStreams starts streams that never end and that continue a history of size turns of 4 KiB. The comparison starts streams without one.
+func largeStreams(a *arena, size int) (hostile, harmless request) {
+	last := a.chainOf("long", size, "", bodiesOf(4<<10))
+	body := `{"model":"` + slowModel + `","input":"x","stream":true`
+	return a.streams(body + fmt.Sprintf(`,"previous_response_id":%q}`, last)), a.streams(body + "}")
+}
+
+// streams returns a request for a stream that does not end, which the client leaves after holdFor.
+func (a *arena) streams(body string) request {
+	return func(ctx context.Context, _ int) (string, int, error) {
 		streamCtx, cancel := context.WithTimeout(ctx, holdFor)
 		defer cancel()
 		response, err := a.gateway.do(streamCtx, a.attacker.namespace, http.MethodPost, "/v1/responses", body)
@@ -229,7 +252,6 @@ func manyStreams(a *arena, _ int) (hostile, harmless request) {
 		_, _ = io.Copy(io.Discard, response.Body) // until holdFor
 		return "200", 1, nil
 	}
-	return hostile, a.posts(1, `{"model":"scripted","input":"x","stream":true}`)
 }
 
 // tinyMembers sends bodies of size bytes in tiny members. The comparison sends as many bytes as one string.
@@ -368,6 +390,60 @@ func (g *gateway) socket(ctx context.Context, key, message string) (answer strin
 	}
 	sleep(ctx)
 	return answer, nil
+}
+
+// unreadAnswers requests a response of size bytes and does not read the answer. The comparison reads it, as often.
+func unreadAnswers(a *arena, size int) (hostile, harmless request) {
+	path := "/v1/responses/" + a.storedTurn(`{"model":"scripted","input":"x","instructions":"`+strings.Repeat("x", size)+`"}`)
+	get := func(read bool) request {
+		return func(ctx context.Context, _ int) (string, int, error) {
+			response, err := a.gateway.do(ctx, a.attacker.namespace, http.MethodGet, path, "")
+			if err != nil {
+				return "", 1, err
+			}
+			defer func() { _ = response.Body.Close() }()
+			answer := "200"
+			if read || response.StatusCode != http.StatusOK {
+				answer, _, err = readAnswer(response)
+			}
+			sleep(ctx)
+			return answer, 1, err
+		}
+	}
+	return get(false), get(true)
+}
+
+// largeReads requests the input items of a turn of size bytes in tiny members. The comparison reads as many bytes of plain objects.
+func largeReads(a *arena, size int) (hostile, harmless request) {
+	id := a.storedTurn(`{"model":"scripted","input":[{"type":"message","role":"user","content":"x"` + strings.Repeat(`,"a":1`, size/6) + `}]}`)
+	hostile = func(ctx context.Context, _ int) (string, int, error) {
+		answer, _, err := a.gateway.send(ctx, a.attacker.namespace, http.MethodGet, "/v1/responses/"+id+"/input_items", "")
+		return answer, size, err
+	}
+	return hostile, a.reads(a.plainObject(size))
+}
+
+// deletedTurns saves turns of size bytes and deletes them. The comparison saves as many, and deletes none.
+func deletedTurns(a *arena, size int) (hostile, harmless request) {
+	body := `{"model":"scripted","input":"x","metadata":{"a":"` + strings.Repeat("x", size) + `"}}`
+	hostile = func(ctx context.Context, _ int) (string, int, error) {
+		answer, content, err := a.gateway.send(ctx, a.attacker.namespace, http.MethodPost, "/v1/responses", body)
+		if err == nil && answer == "200" {
+			answer, _, err = a.gateway.send(ctx, a.attacker.namespace, http.MethodDelete, "/v1/responses/"+gjson.Get(content, "id").Str, "")
+		}
+		return answer, size, err
+	}
+	return hostile, a.posts(size, body)
+}
+
+// storedTurn stores a turn of the attacker, and returns its response ID.
+func (a *arena) storedTurn(body string) (id string) {
+	a.Helper()
+	answer, content, err := a.gateway.send(a.Context(), a.attacker.namespace, http.MethodPost, "/v1/responses", body)
+	if err != nil || answer != "200" {
+		a.Fatalf("got %s (%v)", answer, err)
+	}
+	return gjson.Get(content, "id").Str
 }
 
 // largeResponses sends texts of size bytes, which the engine repeats twice. It does not repeat the texts of the comparison.

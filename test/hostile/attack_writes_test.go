@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -33,6 +34,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -41,11 +43,15 @@ import (
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 )
 
 // writeAttacks write large amounts of data, or cause the operator to.
 var writeAttacks = map[string]attack{
+	"saves beyond a quota": {
+		clients: 8, small: 1 << 18, large: 1 << 22, prepare: beyondQuota, answers: map[string]bool{"200": true, string(store.CodeQuotaExceeded): true},
+	},
 	"bursts of large turns": {clients: 2, small: 4, large: 60, prepare: largeTurns, answers: map[string]bool{"200": true}},
 	"flapping root of a large tree": {
 		clients: 1, small: 100, large: 2000, prepare: flappingTree, settle: settleTrees, answers: map[string]bool{"200": true},
@@ -81,6 +87,41 @@ func largeTurns(a *arena, size int) (hostile, harmless request) {
 		}
 		answer, err := answerOf(err)
 		return answer, len(response), err
+	}
+}
+
+// beyondQuota saves turns in a namespace that may store size bytes, and deletes one, which must always be possible, when another is refused.
+// The comparison creates as many plain objects of the same size.
+func beyondQuota(a *arena, size int) (hostile, harmless request) {
+	quota := &v1alpha1.SessionQuota{ObjectMeta: metav1.ObjectMeta{Namespace: a.attacker.namespace, Name: "bytes"}}
+	quota.Spec.Hard.Bytes = resource.NewQuantity(int64(size), resource.BinarySI)
+	if err := env.Client.Create(a.Context(), quota); err != nil {
+		a.Fatal(err)
+	}
+	const turnBytes = 16 << 10
+	text := strconv.Quote(strings.Repeat("x", turnBytes))
+	var mu sync.Mutex
+	var stored []string
+	hostile = func(ctx context.Context, _ int) (answer string, amount int, err error) {
+		turn := testturn.Make(fmt.Sprintf("resp_quota_%d", a.victim.ids.next()), "")
+		turn.Request = []byte(`{"input":` + text + `}`)
+		err = a.attacker.store.Save(ctx, turn, store.SaveOptions{})
+		mu.Lock()
+		defer mu.Unlock()
+		if !errors.Is(err, store.ErrQuotaExceeded) {
+			stored = append(stored, turn.ResponseID)
+			return "200", turnBytes, err
+		}
+		if len(stored) > 0 {
+			last := len(stored) - 1
+			err, stored = a.attacker.store.Delete(ctx, stored[last], store.DeleteOptions{}), stored[:last]
+		}
+		return string(store.CodeQuotaExceeded), turnBytes, err
+	}
+	create := a.plainCreate()
+	return hostile, func(ctx context.Context, _ int) (string, int, error) {
+		answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), text))
+		return answer, turnBytes, err
 	}
 }
 

@@ -17,6 +17,7 @@ limitations under the License.
 package hostile_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -26,8 +27,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// refusals counts the requests of a client that are refused: answered with 429 or 503, or not at all. It counts each attempt, because the
-// library and client-go repeat such requests. It is safe for concurrent use.
+// refusals counts the requests of a client that are refused: answered with 429 or a server's error, or not at all. It counts each attempt,
+// because the library and client-go repeat such requests. It is safe for concurrent use.
 type refusals struct {
 	mu     sync.Mutex
 	counts map[string]int // by answer and kind of request, as "429 POST responsesessions"
@@ -41,10 +42,8 @@ func (r *refusals) count(next http.RoundTripper) http.RoundTripper {
 		case request.Context().Err() != nil:
 		case err != nil:
 			r.add("no answer", request)
-		case response.StatusCode == http.StatusTooManyRequests:
-			r.add("429", request)
-		case response.StatusCode == http.StatusServiceUnavailable:
-			r.add("503", request)
+		case response.StatusCode == http.StatusTooManyRequests, response.StatusCode >= http.StatusInternalServerError:
+			r.add(fmt.Sprint(response.StatusCode), request)
 		}
 		return response, err
 	})
