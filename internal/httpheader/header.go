@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package httpheader limits the number of values in the headers of requests: each takes some 150 bytes besides its own.
+// Package httpheader limits the number of values in the headers of requests: each takes some 150 bytes besides its own. Limit does so before a
+// header has arrived, but only in programs built with Go 1.27 or later, so servers also use Exceeds.
 package httpheader
 
 import "net/http"

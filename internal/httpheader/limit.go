@@ -20,6 +20,5 @@ package httpheader
 
 import "net/http"
 
-// Limit makes a server reject a header with more values than a number before it has arrived, if it was built with Go 1.27 or later. Callers
-// also use Exceeds, which makes no difference then.
+// Limit does nothing: see the package's comment.
 func Limit(*http.Server, int) {}

@@ -39,7 +39,7 @@ const (
 	probeHeaderBytes   = 4 << 10
 	probeHeaderValues  = 64
 	probeHeaderTimeout = 10 * time.Second
-	probeConnections   = 16
+	probeConnections   = 64 // of an address
 )
 
 // newHealthServer returns a server of the checks, which listens on an address already.

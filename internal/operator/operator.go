@@ -102,7 +102,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	if err != nil {
 		return err
 	}
-	if o.HealthAddress != "0" {
+	if o.HealthAddress != "" && o.HealthAddress != "0" {
 		server, err := newHealthServer(o.HealthAddress, s.health)
 		if err != nil {
 			return err

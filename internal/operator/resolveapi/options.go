@@ -76,7 +76,7 @@ func NewOptions() *Options {
 		MaxDepthLimit:   driver.MaxDepthLimit,
 		Requests:        1000,
 		Reviews:         32,
-		Connections:     128,
+		Connections:     64,
 		RequestTimeout:  time.Minute,
 		ShutdownDelay:   5 * time.Second,
 	}

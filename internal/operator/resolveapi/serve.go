@@ -17,14 +17,18 @@ limitations under the License.
 package resolveapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	stdlog "log"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -35,12 +39,15 @@ import (
 )
 
 const (
-	// maxHeaderBytes is the size of a header with the longest URL. With many short values, a header takes 30 times its size.
-	maxHeaderBytes = maxURIBytes + 8<<10
+	// maxHeaderBytes is the size of a header with the longest URL, and with some hundred groups of a user, of which each counts 32 bytes more in
+	// HTTP/2. With many short values, a header takes 30 times its size.
+	maxHeaderBytes = maxURIBytes + 32<<10
 	// maxHeaderValues is the number of values that a header may have once it has arrived. Each group of a user is one.
 	maxHeaderValues = 1024
 	headerTimeout   = 10 * time.Second
 	idleTimeout     = 90 * time.Second
+	// defaultStreams is the number of streams of a connection with HTTP/2 without --http2-max-streams-per-connection, as in k8s.io/apiserver.
+	defaultStreams = 100
 	// shutdownTimeout is how long the clients have, when all requests are finished, to read that the server ends.
 	shutdownTimeout = 2 * time.Second
 )
@@ -54,10 +61,11 @@ func (s *Server) run(ctx context.Context) error {
 	}
 	listener := serving.Listener
 	serving.Listener = &placeholder{address: listener.Addr(), closed: make(chan struct{})}
-	config := newTLSConfig(ctx, serving)
+	config, prepared := newTLSConfig(ctx, serving), s.generic.PrepareRun() // which adds the paths of probes
 	server := &http.Server{
 		Handler: s.generic.Handler, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: serving.HTTP2MaxStreamsPerConnection},
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: cmp.Or(serving.HTTP2MaxStreamsPerConnection, defaultStreams)},
+		ErrorLog: stdlog.New(errorLog{log.FromContext(ctx)}, "", 0),
 	}
 	httpheader.Limit(server, maxHeaderValues)
 	group, ctx := errgroup.WithContext(ctx)
@@ -68,7 +76,7 @@ func (s *Server) run(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error {
-		err := s.generic.PrepareRun().RunWithContext(ctx)
+		err := prepared.RunWithContext(ctx)
 		shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		if server.Shutdown(shutdown) != nil {
@@ -79,7 +87,8 @@ func (s *Server) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// newTLSConfig returns the configuration that k8s.io/apiserver uses, whose certificates and CAs may change.
+// newTLSConfig returns the configuration that k8s.io/apiserver uses. The certificates and CAs in it follow their files and objects until ctx is
+// done, once k8s.io/apiserver runs, which reads them.
 func newTLSConfig(ctx context.Context, serving *genericapiserver.SecureServingInfo) *tls.Config {
 	config := &tls.Config{
 		MinVersion: max(serving.MinTLSVersion, tls.VersionTLS12), CipherSuites: serving.CipherSuites, CurvePreferences: serving.CurvePreferences,
@@ -95,16 +104,32 @@ func newTLSConfig(ctx context.Context, serving *genericapiserver.SecureServingIn
 	if serving.ClientCA != nil {
 		serving.ClientCA.AddListener(certificates)
 	}
-	serving.Cert.AddListener(certificates)
+	if serving.Cert != nil {
+		serving.Cert.AddListener(certificates)
+	}
 	for _, cert := range serving.SNICerts {
 		cert.AddListener(certificates)
 	}
 	if err := certificates.RunOnce(); err != nil { // it is repeated when they change: until then, no handshake succeeds
 		log.FromContext(ctx).Info("Not all certificates and CAs are available yet", "reason", err.Error())
 	}
-	go certificates.Run(1, ctx.Done())
 	config.GetConfigForClient = certificates.GetConfigForClient
+	go certificates.Run(1, ctx.Done())
 	return config
+}
+
+// errorLog logs the errors of connections. That a handshake fails is not worth more than a debug message: every scan of the port causes it.
+type errorLog struct{ logr.Logger }
+
+// Write implements io.Writer.
+func (l errorLog) Write(line []byte) (int, error) {
+	message := strings.TrimSpace(string(line))
+	if strings.HasPrefix(message, "http: TLS handshake error") {
+		l.V(1).Info(message)
+	} else {
+		l.Info("A connection has failed", "reason", message)
+	}
+	return len(line), nil
 }
 
 // placeholder is a listener without connections.
