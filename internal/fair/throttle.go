@@ -35,7 +35,7 @@ type Throttle struct {
 	mu     sync.Mutex
 	begun  uint64
 	shared *window
-	// refused is a tenant whose request was refused since the shared limit was last halved, or empty.
+	// refused is a tenant whose request was refused since the shared limit was last halved, and within the last refusalAge, or empty.
 	refused string
 	// own are the limits of tenants whose requests have been refused within the last refusalAge.
 	own map[string]*window
@@ -116,18 +116,26 @@ func (t *Throttle) Limit() int64 {
 func (t *Throttle) ownOf(tenant string) *window {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.forget()
-	return t.own[tenant]
+	if own := t.own[tenant]; own != nil && time.Since(own.refused) <= refusalAge {
+		return own
+	}
+	return nil
 }
 
 // forget ends the limits of tenants whose requests have not been refused for some time.
 func (t *Throttle) forget() {
 	maps.DeleteFunc(t.own, func(_ string, own *window) bool { return time.Since(own.refused) > refusalAge })
+	if t.own[t.refused] == nil {
+		t.refused = ""
+	}
 }
 
 func (t *Throttle) note(tenant string, number uint64, outcome Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if outcome == Refused {
+		t.forget()
+	}
 	own := t.own[tenant]
 	switch outcome {
 	case Refused:

@@ -163,6 +163,13 @@ func TestThrottleOfOneTenant(t *testing.T) {
 		if got := throttle.Limit(); got != most/2 || len(throttle.own) > 0 {
 			t.Errorf("after a time without refusals, the limit is %d, with %d of single tenants", got, len(throttle.own))
 		}
+		for _, tenant := range []string{"refused", "another"} { // long after each other
+			call(tenant, Refused)
+			time.Sleep(refusalAge + time.Second) //nolint:forbidigo // on the bubble's clock
+		}
+		if throttle.shared.limit != most/2 {
+			t.Errorf("the limit of all is %d, want %d", throttle.shared.limit, most/2)
+		}
 	})
 }
 

@@ -39,7 +39,8 @@ import (
 // Limits are the maximum numbers of requests for the objects of namespaces that are in progress at once. Namespaces share them
 // as in fair.Budget: one alone may use half.
 type Limits struct {
-	// Writes is halved if the API server refuses a write, or does not answer it within its deadline and 10 s, and raised by one, up to the initial number, after as many successes.
+	// Writes is halved, for one namespace or for all as in fair.Throttle, if the API server refuses a write, or does not answer it within its
+	// deadline and 10 s, and raised by one, up to the initial number, after as many successes.
 	// client-go retries a refused request after the time that the API server requests; otherwise all would do so at once.
 	//
 	// A slow write has no effect: it may be slow because of the size of one namespace's object.
@@ -71,14 +72,14 @@ func (l *Limiter) Limit(config *rest.Config) *rest.Config {
 	return config
 }
 
-// Writes returns the number of writes that may be in progress at once.
+// Writes returns the number of writes that may be in progress at once, where that is lowest.
 func (l *Limiter) Writes() int64 { return l.writes.Limit() }
 
 // Metric returns a gauge with the current limit of writes.
 func (l *Limiter) Metric() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "catena_write_limit",
-		Help: "Maximum number of concurrent writes to the API server. It decreases if the API server refuses writes.",
+		Help: "Maximum number of concurrent writes to the API server, of the namespace for which it is lowest. It decreases if the API server refuses writes.",
 	}, func() float64 { return float64(l.Writes()) })
 }
 
