@@ -184,31 +184,10 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	if err != nil {
 		return err
 	}
-	var naming int64
-	response, err := inTurn(r.Context(), g, c, len(body), func() (*object, error) {
-		response, err := parseObject(body)
-		if err == nil {
-			naming = t.namingBytes(response)
-		}
+	var final string
+	response, err := inTurn(r.Context(), g, c, len(body), func() (response *object, err error) {
+		response, final, err = t.receive(c, body)
 		return response, err
-	})
-	if err != nil {
-		return upstreamInvalid(fmt.Errorf("the body %w", err))
-	}
-	response.setMissing("status", quote(store.StatusCompleted))
-	if err := checkResponse(response); err != nil {
-		return upstreamInvalid(err)
-	}
-	if failure := response.raw("error"); jsonvalue.IsObject(failure) {
-		response.set("error", c.hideKey(failure, true))
-	}
-	if err := c.hold(naming); err != nil {
-		return err
-	}
-	final, err := inTurn(r.Context(), g, c, len(body)+int(naming), func() (string, error) {
-		t.claim(response)
-		t.nameCalls(response)
-		return response.String(), nil
 	})
 	if err != nil {
 		return err
@@ -229,6 +208,26 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	}
 	writeJSON(w, http.StatusOK, shown.String())
 	return nil
+}
+
+// receive returns the response in the engine's answer as the turn has it, parsed and as JSON. It is called in a turn of the tenant.
+func (t *turn) receive(c *call, body []byte) (response *object, final string, err error) {
+	if response, err = parseObject(body); err != nil {
+		return nil, "", upstreamInvalid(fmt.Errorf("the body %w", err))
+	}
+	response.setMissing("status", quote(store.StatusCompleted))
+	if err := checkResponse(response); err != nil {
+		return nil, "", upstreamInvalid(err)
+	}
+	if failure := response.raw("error"); jsonvalue.IsObject(failure) {
+		response.set("error", c.hideKey(failure, true))
+	}
+	if err := c.hold(t.namingBytes(response)); err != nil {
+		return nil, "", err
+	}
+	t.claim(response)
+	t.nameCalls(response)
+	return response, response.String(), nil
 }
 
 // checkResponse returns an error unless the object is a finished response.

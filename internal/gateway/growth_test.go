@@ -110,20 +110,20 @@ func TestNamingBytes(t *testing.T) {
 			var output, input strings.Builder
 			for i := range items {
 				_, _ = fmt.Fprintf(&output, ","+tc.item, i)
-				_, _ = fmt.Fprintf(&input, `,{"type":"mcp_approval_response","approval_request_id":%s}`, quote(itemName{"resp_earlier", i}.behind(fmt.Sprint("r", i))))
+				_, _ = fmt.Fprintf(&input, `,{"type":"mcp_approval_response","approval_request_id":%s}`, quote(itemName{"resp_" + strings.Repeat("1", 32), i}.behind(fmt.Sprint("r", i))))
 			}
 			request, err := parseRequest([]byte(fmt.Sprintf(`{"store":%t,"input":[%s]}`, tc.store, input.String()[1:])))
 			if err != nil {
 				t.Fatal(err)
 			}
-			turn := &turn{id: "resp_" + strings.Repeat("x", 100), request: request}
+			turn := &turn{id: "resp_" + strings.Repeat("0", 32), request: request}
 			response, err := parseObject([]byte(`{"output":[` + output.String()[1:] + `]}`))
 			if err != nil {
 				t.Fatal(err)
 			}
-			before, counted := response.size(), turn.namingBytes(response)
+			before, counted := len(response.String()), turn.namingBytes(response)
 			turn.nameCalls(response)
-			grown := int64(response.size() - before)
+			grown := int64(len(response.String()) - before)
 			if (grown > 0) != tc.grows || 2*grown > counted {
 				t.Errorf("%d bytes more, twice, and %d counted", grown, counted)
 			}

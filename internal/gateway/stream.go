@@ -268,6 +268,9 @@ func (s *relay) readResponse(kind string, data *object) (*object, error) {
 			return nil, err
 		}
 	}
+	if err := s.call.hold(s.turn.namingBytes(response)); err != nil {
+		return nil, err
+	}
 	s.turn.nameCalls(response)
 	return response, nil
 }

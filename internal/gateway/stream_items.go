@@ -36,7 +36,7 @@ func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 	slot, about := s.partial.slotOf(kind, data)
 	number := s.turn.request.inputs + slot
 	adds := kind == eventItemAdded || kind == eventItemDone
-	if adds && about && s.turn.request.store && mayBeNamed(data.raw("item")) {
+	if adds && about && s.turn.request.store && nameable(data.raw("item")) > 0 {
 		if s.calls == nil {
 			s.calls = calls{}
 		}

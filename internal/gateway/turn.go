@@ -59,9 +59,9 @@ func (t *turn) claim(response *object) {
 // calls are the IDs of the calls of a response, by the engine's IDs.
 type calls map[string]string
 
-// mayBeNamed reports whether JSON can have an item that calls.name changes.
-func mayBeNamed(items string) bool {
-	return strings.Contains(items, `"call_id"`) || strings.Contains(items, `"`+approvalMember+`"`)
+// nameable returns the largest number of IDs in JSON that calls.name can change.
+func nameable(items string) int {
+	return strings.Count(items, `"call_id"`) + strings.Count(items, `"`+approvalMember+`"`)
 }
 
 // name returns an output item of the turn whose call, if it is or answers one, has the ID that the store keeps, and so has the request whose
@@ -106,27 +106,22 @@ func (t *turn) approved(request string) string {
 
 // namingBytes returns the memory that nameCalls takes, in addition to two copies of the response: the longer IDs, twice, and the calls.
 func (t *turn) namingBytes(response *object) int64 {
-	const callBytes = 128 // in calls
-	return int64(t.namedIn(response.raw("output"))) * int64(2*t.idBytes()+callBytes)
-}
-
-// namedIn returns the largest number of IDs in JSON that calls.name can change.
-func (t *turn) namedIn(items string) int {
 	if !t.request.store {
 		return 0
 	}
-	return strings.Count(items, `"call_id"`) + strings.Count(items, `"`+approvalMember+`"`)
+	const callBytes = 256 // in calls, with usual IDs
+	return int64(nameable(response.raw("output"))) * (2*int64(maxSuffix) + callBytes)
 }
 
 // nameCalls gives the calls of a response the IDs that clients and the store see.
 func (t *turn) nameCalls(response *object) {
 	output := response.raw("output")
-	count := t.namedIn(output)
-	if count == 0 {
+	count := nameable(output)
+	if !t.request.store || count == 0 {
 		return
 	}
 	named := calls{}
-	response.set("output", mapList(output, len(output)+t.idBytes()*count, func(i int, item string) string {
+	response.set("output", mapList(output, len(output)+maxSuffix*count, func(i int, item string) string {
 		if !jsonvalue.IsObject(item) {
 			return item
 		}
