@@ -19,6 +19,7 @@ limitations under the License.
 package memory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -130,7 +131,7 @@ func (m *memory) Resolve(ctx context.Context, namespace, responseID string, opti
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	path := m.path(namespace, responseID)
+	path := m.path(namespace, responseID, cmp.Or(options.Last, driver.MaxDepthLimit+1))
 	return local.Resolve(ctx, responseID, options, m.maxDepth, func(context.Context, string) (*local.Session, error) {
 		if len(path) == 0 {
 			return nil, nil
@@ -141,13 +142,13 @@ func (m *memory) Resolve(ctx context.Context, namespace, responseID string, opti
 	})
 }
 
-// path returns a turn and those before it, at one time, at most as many as can be resolved and one more. So no other tenant waits while they are
-// processed. Stored turns are immutable.
-func (m *memory) path(namespace, responseID string) (path []*local.Session) {
+// path returns a turn and those before it, at one time, at most a number of them. So no other tenant waits while they are processed. Stored
+// turns are immutable.
+func (m *memory) path(namespace, responseID string, most int) (path []*local.Session) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	turns := m.namespaces[namespace]
-	for turn := turns[responseID]; turn != nil && len(path) <= driver.MaxDepthLimit; turn = turns[turn.PreviousResponseID] {
+	for turn := turns[responseID]; turn != nil && len(path) < most; turn = turns[turn.PreviousResponseID] {
 		path = append(path, turn)
 	}
 	return path

@@ -36,7 +36,7 @@ func (s *turns) DeleteConversationTurns(ctx context.Context, namespace, conversa
 	d := deletion{namespace: namespace, conversationID: conversationID, before: math.MaxInt64}
 	for {
 		start, next, done := time.Now(), d, false
-		err := s.write(ctx, func(tx *sql.Tx) (err error) {
+		err := s.write(ctx, namespace, func(tx *sql.Tx) (err error) {
 			next = d
 			done, err = next.batch(ctx, tx)
 			return err

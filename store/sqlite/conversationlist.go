@@ -33,7 +33,7 @@ func (s *turns) ListConversations(
 	ctx context.Context, namespace string, options driver.ConversationListOptions,
 ) (*driver.ConversationList, error) {
 	list, err := local.ListConversations(namespace, options, func(q conversationlist.Query) (found []driver.ConversationInfo, err error) {
-		err = s.read(ctx, func(tx *sql.Tx) error {
+		err = s.read(ctx, namespace, func(tx *sql.Tx) error {
 			if options.Descendants {
 				found, err = descendants(ctx, tx, namespace, options.ParentConversationID)
 				return err

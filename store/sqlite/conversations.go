@@ -34,7 +34,7 @@ var _ driver.Conversations = (*turns)(nil)
 func (s *turns) CreateConversation(ctx context.Context, namespace string, conversation *driver.Conversation) (*driver.Conversation, error) {
 	c := conversation.Clone()
 	c.CreatedAt = time.Now().UTC().Truncate(time.Second)
-	err := s.write(ctx, func(tx *sql.Tx) error {
+	err := s.write(ctx, namespace, func(tx *sql.Tx) error {
 		created, err := wrote(tx.ExecContext(ctx, insertConversation, conversationValues(namespace, c)...))
 		if err == nil && !created {
 			err = driver.ConversationExists(c.ConversationID)
@@ -50,7 +50,7 @@ func (s *turns) CreateConversation(ctx context.Context, namespace string, conver
 // GetConversation implements driver.Conversations. The result is always current.
 func (s *turns) GetConversation(ctx context.Context, namespace, conversationID string) (*driver.Conversation, error) {
 	var c *driver.Conversation
-	err := s.read(ctx, func(tx *sql.Tx) (err error) {
+	err := s.read(ctx, namespace, func(tx *sql.Tx) (err error) {
 		c, err = getConversation(ctx, tx, namespace, conversationID)
 		return err
 	})
@@ -65,7 +65,7 @@ func (s *turns) UpdateConversation(
 	ctx context.Context, namespace, conversationID string, update driver.ConversationUpdate,
 ) (*driver.Conversation, error) {
 	var c *driver.Conversation
-	err := s.write(ctx, func(tx *sql.Tx) (err error) {
+	err := s.write(ctx, namespace, func(tx *sql.Tx) (err error) {
 		if c, err = getConversation(ctx, tx, namespace, conversationID); err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (s *turns) UpdateConversation(
 
 // DeleteConversation implements driver.Conversations.
 func (s *turns) DeleteConversation(ctx context.Context, namespace, conversationID string) error {
-	return toError(ctx, s.write(ctx, func(tx *sql.Tx) error { return removeConversation(ctx, tx, namespace, conversationID) }))
+	return toError(ctx, s.write(ctx, namespace, func(tx *sql.Tx) error { return removeConversation(ctx, tx, namespace, conversationID) }))
 }
 
 // removeConversation deletes a conversation and its summaries.
@@ -99,7 +99,7 @@ func removeConversation(ctx context.Context, tx *sql.Tx, namespace, conversation
 // GetWithoutBodies implements driver.Conversations. The result is always current.
 func (s *turns) GetWithoutBodies(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
 	var turn *local.Session
-	err := s.read(ctx, func(tx *sql.Tx) (err error) {
+	err := s.read(ctx, namespace, func(tx *sql.Tx) (err error) {
 		turn, err = getTurn(ctx, tx, selectWithoutBodies, namespace, responseID)
 		return err
 	})
@@ -114,7 +114,7 @@ func (s *turns) GetWithoutBodies(ctx context.Context, namespace, responseID stri
 
 // SaveSummary implements driver.Conversations. When it returns, the summary is on disk.
 func (s *turns) SaveSummary(ctx context.Context, namespace, conversationID string, summary driver.Summary) error {
-	err := s.write(ctx, func(tx *sql.Tx) error {
+	err := s.write(ctx, namespace, func(tx *sql.Tx) error {
 		if err := checkConversation(ctx, tx, namespace, conversationID); err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func summaryAdded(ctx context.Context, tx *sql.Tx, namespace, conversationID str
 // Summaries implements driver.Conversations. The result is always current.
 func (s *turns) Summaries(ctx context.Context, namespace, conversationID string) ([]driver.Summary, error) {
 	var found []driver.Summary
-	err := s.read(ctx, func(tx *sql.Tx) error {
+	err := s.read(ctx, namespace, func(tx *sql.Tx) error {
 		if err := checkConversation(ctx, tx, namespace, conversationID); err != nil {
 			return err
 		}

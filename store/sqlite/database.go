@@ -33,6 +33,8 @@ import (
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/catena-dev/catena/internal/fair"
 )
 
 // The limits for waiting for other processes.
@@ -46,11 +48,12 @@ const (
 )
 
 // database is one file. Writes share one connection and run one after the other: SQLite would serialise them anyway, but not
-// in order.
+// in order. Namespaces share the connections as in fair.Budget, and take turns with writes.
 type database struct {
 	path           string
 	file           os.FileInfo // identifies the file that was opened
 	writer, reader *sql.DB
+	writes, reads  *fair.Budget
 	chain          *sql.Stmt // selectChain, on the reader
 	upsert         *sql.Stmt // upsertTurn, on the writer
 	// version is the schema version that this program reads and writes.
@@ -70,7 +73,8 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 	if db.reader, err = sql.Open("sqlite", dataSource(path)); err != nil {
 		return nil, err
 	}
-	connections := max(4, runtime.GOMAXPROCS(0))
+	connections := max(4, 2*runtime.GOMAXPROCS(0)) // a namespace alone has half
+	db.writes, db.reads = fair.NewBudget(1), fair.NewBudget(int64(connections))
 	db.reader.SetMaxOpenConns(connections)
 	db.reader.SetMaxIdleConns(connections)
 	err = db.prepare(ctx)
@@ -222,12 +226,20 @@ func migrate(ctx context.Context, tx *sql.Tx, steps []string) error {
 
 // write calls a function in a transaction that holds the write lock, if the database still has the schema that this program
 // supports: a newer program may have migrated it since it was opened.
-func (db *database) write(ctx context.Context, do func(tx *sql.Tx) error) error {
+func (db *database) write(ctx context.Context, namespace string, do func(tx *sql.Tx) error) error {
+	if err := db.writes.Acquire(ctx, namespace, 1); err != nil {
+		return err
+	}
+	defer db.writes.Release(namespace, 1)
 	return db.checked(ctx, db.writer, nil, do)
 }
 
 // read is like write, with a read-only transaction.
-func (db *database) read(ctx context.Context, do func(tx *sql.Tx) error) error {
+func (db *database) read(ctx context.Context, namespace string, do func(tx *sql.Tx) error) error {
+	if err := db.reads.Acquire(ctx, namespace, 1); err != nil {
+		return err
+	}
+	defer db.reads.Release(namespace, 1)
 	return db.checked(ctx, db.reader, &sql.TxOptions{ReadOnly: true}, do)
 }
 

@@ -39,7 +39,7 @@ func (s *turns) List(ctx context.Context, namespace, conversationID string, opti
 		if q.Descending {
 			query = selectPageDescending
 		}
-		err = s.read(ctx, func(tx *sql.Tx) error {
+		err = s.read(ctx, namespace, func(tx *sql.Tx) error {
 			rows, err := tx.QueryContext(ctx, query, namespace, conversationID, q.After.Time, q.After.ID, limit)
 			if err != nil {
 				return err
@@ -55,7 +55,7 @@ func (s *turns) List(ctx context.Context, namespace, conversationID string, opti
 // history lists the turns of a conversation's history.
 func (s *turns) history(ctx context.Context, namespace, conversationID string, options driver.ListOptions) (*driver.TurnList, error) {
 	var list *driver.TurnList
-	err := s.read(ctx, func(tx *sql.Tx) error {
+	err := s.read(ctx, namespace, func(tx *sql.Tx) error {
 		c, err := getConversation(ctx, tx, namespace, conversationID)
 		if err != nil {
 			return err

@@ -34,7 +34,7 @@ func (s *turns) Ping(ctx context.Context, namespace string) error {
 	if err := s.checkFile(); err != nil {
 		return err
 	}
-	err := s.read(ctx, func(tx *sql.Tx) error {
+	err := s.read(ctx, namespace, func(tx *sql.Tx) error {
 		if _, err := schemaVersion(ctx, tx, s.version); err != nil {
 			return err
 		}

@@ -94,7 +94,7 @@ func (s *turns) Close() error { return errors.Join(s.reader.Close(), s.writer.Cl
 // Get implements driver.Store.
 func (s *turns) Get(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
 	var turn *local.Session
-	err := s.read(ctx, func(tx *sql.Tx) (err error) {
+	err := s.read(ctx, namespace, func(tx *sql.Tx) (err error) {
 		if err = countMemory(ctx, tx, selectSize, namespace, responseID); err == nil {
 			turn, err = get(ctx, tx, namespace, responseID)
 		}
@@ -126,7 +126,7 @@ func countMemory(ctx context.Context, tx *sql.Tx, query, namespace, id string) e
 // Save implements driver.Store. When it returns, the turn is on disk.
 func (s *turns) Save(ctx context.Context, namespace string, session *driver.Session, options driver.SaveOptions) (string, error) {
 	var turn *local.Session
-	err := s.write(ctx, func(tx *sql.Tx) (err error) {
+	err := s.write(ctx, namespace, func(tx *sql.Tx) (err error) {
 		// Most turns are new, so that they need not be looked for first.
 		if turn, err = local.Save(nil, session, options); err == nil {
 			if stored, err := s.put(ctx, tx, namespace, nil, turn); stored || err != nil {
@@ -155,12 +155,14 @@ func (s *turns) Save(ctx context.Context, namespace string, session *driver.Sess
 // Resolve implements driver.Store. The result is always current.
 func (s *turns) Resolve(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
 	var history *driver.History
-	err := s.read(ctx, func(tx *sql.Tx) error {
+	err := s.read(ctx, namespace, func(tx *sql.Tx) error {
 		// A single statement reads all turns from the same state.
 		rows, err := s.queryChain(ctx, tx, namespace, responseID, options)
 		if err != nil {
 			return err
 		}
+		// A turn for each large body would keep the connection waiting, of which namespaces have as many as processors.
+		ctx := metered.WithTurns(ctx, func(_ context.Context, _ int, work func() error) error { return work() })
 		history, err = local.Resolve(ctx, responseID, options, s.maxDepth, following(rows, options.Bodies))
 		return errors.Join(err, rows.Close())
 	})
@@ -185,7 +187,7 @@ func (s *turns) Delete(ctx context.Context, namespace, responseID string, option
 	if options.Cascade {
 		query = deleteTree
 	}
-	err := s.write(ctx, func(tx *sql.Tx) error {
+	err := s.write(ctx, namespace, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, query, namespace, responseID)
 		return err
 	})
