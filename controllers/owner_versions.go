@@ -20,13 +20,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -61,10 +61,6 @@ type OwnerVersions struct {
 	// Interval is the time between two passes over the outdated references, and the time after which a pass begins no more rewrites.
 	Interval time.Duration
 	Clock    clock.Clock
-
-	// settled holds the resource versions of objects whose outdated references are to owners that do not exist. These objects
-	// are not read again in every pass, because a tenant can store many of them. Only pass uses it.
-	settled map[object]string
 }
 
 // object identifies a session, a chunk or a summary.
@@ -94,18 +90,11 @@ func (o *OwnerVersions) Start(ctx context.Context) error {
 // after the first request that times out, because all others would take as long, and after Interval, so that the next pass includes what
 // other namespaces have stored meanwhile.
 func (o *OwnerVersions) pass(ctx context.Context) (failed int, first error) {
-	end, outdated, settled := o.Clock.Now().Add(o.Interval), o.outdated(), map[object]string{}
-	for key, version := range o.settled {
-		if outdated[key] == version {
-			settled[key] = version
-			delete(outdated, key)
-		}
-	}
-	o.settled = settled
+	end, views := o.Clock.Now().Add(o.Interval), o.views()
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ownersAtOnce)
-	for key := range inTurns(maps.Keys(outdated), func(key object) string { return key.Namespace }) {
+	for key := range inTurns(slices.Values(outdated(views)), func(key object) string { return key.Namespace }) {
 		if !o.Clock.Now().Before(end) {
 			break
 		}
@@ -114,12 +103,12 @@ func (o *OwnerVersions) pass(ctx context.Context) (failed int, first error) {
 				return nil
 			}
 			version, err := o.rewrite(ctx, key)
-			mu.Lock()
-			defer mu.Unlock()
 			if err == nil {
-				settled[key] = version
+				views[key.kind].Settle(key.NamespacedName, version)
 				return nil
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			if failed++; first == nil {
 				first = fmt.Errorf("unable to rewrite the ownerReferences of %s %s: %w", key.kind, key, err)
 			}
@@ -133,12 +122,14 @@ func (o *OwnerVersions) pass(ctx context.Context) (failed int, first error) {
 	return failed, first
 }
 
-// outdated returns the resource versions of the objects with outdated references.
-func (o *OwnerVersions) outdated() map[object]string {
-	all := map[object]string{}
-	for kind, view := range o.views() {
-		for key, version := range view.Outdated() {
-			all[object{kind, key}] = version
+// maxOutdated is the number of objects of a kind and namespace that a pass rewrites or settles. A tenant can store any number.
+const maxOutdated = 10_000
+
+// outdated returns the objects with outdated references that a pass handles.
+func outdated(views map[string]ownersView) (all []object) {
+	for kind, view := range views {
+		for key := range view.Outdated(maxOutdated) {
+			all = append(all, object{kind, key})
 		}
 	}
 	return all
@@ -153,10 +144,13 @@ func (o *OwnerVersions) views() map[string]ownersView {
 	}
 }
 
-// ownersView is a view that knows the resource versions of the objects with outdated references.
+// ownersView is a view that knows the objects with outdated references. Those whose owners do not exist are settled: they are not read again in
+// every pass, because a tenant can store many of them.
 type ownersView interface {
 	HasSynced() bool
-	Outdated() map[types.NamespacedName]string
+	CountOutdated() int
+	Outdated(limit int) map[types.NamespacedName]string
+	Settle(key types.NamespacedName, version string)
 }
 
 // ownerKinds are those that Catena's ownerReferences name. The policy in config/admission/operator.yaml has them, too: a Conversation owns
@@ -198,7 +192,8 @@ func (o *OwnerVersions) rewrite(ctx context.Context, key object) (settled string
 // exists reports whether the owner in a reference exists. A reference to a missing owner is left to garbage collection:
 // rewriting it would cause an object that was restored without its owner to be deleted.
 func (o *OwnerVersions) exists(ctx context.Context, namespace string, owner *metav1.OwnerReference) (bool, error) {
-	if !slices.Contains(ownerKinds, owner.Kind) {
+	// No object has a name that cannot be a segment of a path.
+	if !slices.Contains(ownerKinds, owner.Kind) || len(content.IsPathSegmentName(owner.Name)) > 0 {
 		return false, nil
 	}
 	found := partialMetadata(owner.Kind, namespace, owner.Name)
@@ -227,6 +222,6 @@ func (o *OwnerVersions) Collect(metrics chan<- prometheus.Metric) {
 		}
 	}
 	for kind, view := range views {
-		metrics <- prometheus.MustNewConstMetric(outdatedOwnersDesc, prometheus.GaugeValue, float64(len(view.Outdated())), kind)
+		metrics <- prometheus.MustNewConstMetric(outdatedOwnersDesc, prometheus.GaugeValue, float64(view.CountOutdated()), kind)
 	}
 }

@@ -19,7 +19,6 @@ package sessions
 import (
 	"maps"
 	"slices"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -59,16 +58,27 @@ func FirstKeys(
 	return keys
 }
 
-// Outdated returns the resource versions of the sessions that have an ownerReference to another version of the API.
-func (v *View) Outdated() map[types.NamespacedName]string {
+// CountOutdated returns the number of sessions that have an ownerReference to another version of the API.
+func (v *View) CountOutdated() (count int) {
+	v.readAll(func(ns *namespaceView) { count += ns.outdated.Len() })
+	return count
+}
+
+// Outdated returns the resource versions of such sessions that are not settled, at most limit of each namespace.
+func (v *View) Outdated(limit int) map[types.NamespacedName]string {
 	versions := map[types.NamespacedName]string{}
 	v.readAll(func(ns *namespaceView) {
-		for name := range ns.outdated {
-			version := strconv.FormatUint(ns.get(name).ResourceVersion, 10)
-			versions[types.NamespacedName{Namespace: ns.name, Name: name}] = version
-		}
+		ns.outdated.Open(limit, func(name, version string) { versions[types.NamespacedName{Namespace: ns.name, Name: name}] = version })
 	})
 	return versions
+}
+
+// Settle marks a version of such a session as settled: Outdated does not return it again.
+func (v *View) Settle(key types.NamespacedName, version string) {
+	if ns := v.lock(key.Namespace); ns != nil {
+		ns.outdated.Settle(key.Name, version)
+		v.unlock(ns)
+	}
 }
 
 // first returns the first object names after a name, at most limit of them, sorted. It never sorts more than twice limit names

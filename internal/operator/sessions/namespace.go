@@ -73,7 +73,7 @@ func (ns *namespaceView) keep(r *Record) []*Record {
 		ns.misnamed++
 	}
 	if r.OutdatedOwner {
-		ns.outdated[r.Name] = true
+		ns.outdated.Put(r.Name, r.Version())
 	}
 	if _, follows := v1alpha1.ResponseID(r.Name); !follows || !r.InChain() {
 		ns.others[r.Name] = r
@@ -103,5 +103,5 @@ func (ns *namespaceView) discount(r *Record) {
 	if r.Misnamed {
 		ns.misnamed--
 	}
-	delete(ns.outdated, r.Name)
+	ns.outdated.Delete(r.Name)
 }

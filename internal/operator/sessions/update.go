@@ -65,7 +65,7 @@ func (v *View) lockOrAdd(name string) *namespaceView {
 		v.mu.Lock()
 		if v.namespaces[name] == nil {
 			v.namespaces[name] = &namespaceView{
-				name: name, index: chain.NewIndex(v.maxDepth, (*Record).identity), others: map[string]*Record{}, outdated: map[string]bool{},
+				name: name, index: chain.NewIndex(v.maxDepth, (*Record).identity), others: map[string]*Record{},
 				release: v.release,
 			}
 		}

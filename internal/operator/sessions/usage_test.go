@@ -87,7 +87,7 @@ func TestUsage(t *testing.T) {
 			if diff := cmp.Diff(want, v.Usage("ns")) + cmp.Diff(all, v.Usages()); diff != "" {
 				t.Fatalf("usage (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(wantOutdated, v.Outdated()); diff != "" {
+			if diff := cmp.Diff(wantOutdated, v.Outdated(10)) + cmp.Diff(len(wantOutdated), v.CountOutdated()); diff != "" {
 				t.Fatalf("outdated (-want +got):\n%s", diff)
 			}
 		}

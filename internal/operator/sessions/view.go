@@ -30,6 +30,7 @@ import (
 	"github.com/catena-dev/catena/internal/broadcast"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/outdated"
 	"github.com/catena-dev/catena/internal/silence"
 )
 
@@ -83,7 +84,7 @@ type namespaceView struct {
 	sessions, misnamed int
 	bytes              int64
 	// outdated are the sessions with an ownerReference to another version of the API.
-	outdated map[string]bool
+	outdated outdated.Set
 	// rested is how much of index.Judged earlier rests were for.
 	rested uint64
 	// release is that of the view.

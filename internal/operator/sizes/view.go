@@ -18,6 +18,8 @@ limitations under the License.
 package sizes
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -31,6 +33,7 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/lean"
+	"github.com/catena-dev/catena/internal/operator/outdated"
 	"github.com/catena-dev/catena/internal/silence"
 )
 
@@ -59,7 +62,7 @@ type View struct {
 type namespace struct {
 	sizes    map[string]int64
 	bytes    int64
-	outdated map[string]string // their resource versions
+	outdated outdated.Set
 }
 
 // NewChunks returns an empty view of SnapshotChunks, of which only the metadata is read.
@@ -107,17 +110,41 @@ func (n *namespace) usage() Usage {
 	return Usage{Objects: len(n.sizes), Bytes: n.bytes}
 }
 
-// Outdated returns the resource versions of the objects that have an ownerReference to another version of the API.
-func (v *View) Outdated() map[types.NamespacedName]string {
+// CountOutdated returns the number of objects that have an ownerReference to another version of the API.
+func (v *View) CountOutdated() (count int) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
+	for _, ns := range v.namespaces {
+		count += ns.outdated.Len()
+	}
+	return count
+}
+
+// Outdated returns the resource versions of such objects that are not settled, at most limit of each namespace.
+func (v *View) Outdated(limit int) map[types.NamespacedName]string {
+	v.mu.RLock()
+	names := slices.Collect(maps.Keys(v.namespaces))
+	v.mu.RUnlock()
 	versions := map[types.NamespacedName]string{}
-	for namespace, ns := range v.namespaces {
-		for name, version := range ns.outdated {
-			versions[types.NamespacedName{Namespace: namespace, Name: name}] = version
+	for _, namespace := range names {
+		v.mu.RLock() // for each, so that nothing waits for all
+		if ns := v.namespaces[namespace]; ns != nil {
+			ns.outdated.Open(limit, func(name, version string) {
+				versions[types.NamespacedName{Namespace: namespace, Name: name}] = version
+			})
 		}
+		v.mu.RUnlock()
 	}
 	return versions
+}
+
+// Settle marks a version of such an object as settled: Outdated does not return it again.
+func (v *View) Settle(key types.NamespacedName, version string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if ns := v.namespaces[key.Namespace]; ns != nil {
+		ns.outdated.Settle(key.Name, version)
+	}
 }
 
 // stored is the part of an object that the view needs.
@@ -154,8 +181,8 @@ func newStored(metadata *metav1.ObjectMeta, bytes int64) *stored {
 func (n *namespace) set(c *stored) {
 	n.bytes += c.bytes - n.sizes[c.name]
 	n.sizes[c.name] = c.bytes
-	if delete(n.outdated, c.name); c.outdated {
-		n.outdated[c.name] = c.version
+	if n.outdated.Delete(c.name); c.outdated {
+		n.outdated.Put(c.name, c.version)
 	}
 }
 
@@ -168,7 +195,7 @@ func (v *View) set(c *stored) {
 func addTo(namespaces map[string]*namespace, c *stored) {
 	ns := namespaces[c.namespace]
 	if ns == nil {
-		ns = &namespace{sizes: map[string]int64{}, outdated: map[string]string{}}
+		ns = &namespace{sizes: map[string]int64{}}
 		namespaces[c.namespace] = ns
 	}
 	ns.set(c)
@@ -182,7 +209,7 @@ func (v *View) remove(c *stored) {
 		return
 	}
 	ns.bytes -= ns.sizes[c.name]
-	delete(ns.outdated, c.name)
+	ns.outdated.Delete(c.name)
 	if delete(ns.sizes, c.name); len(ns.sizes) == 0 {
 		delete(v.namespaces, c.namespace)
 	}

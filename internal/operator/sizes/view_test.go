@@ -143,7 +143,7 @@ func TestView(t *testing.T) {
 				if diff := cmp.Diff(want, v.Usages()) + cmp.Diff(want["ns"], v.Usage("ns")); diff != "" {
 					t.Fatalf("usage (-want +got):\n%s", diff)
 				}
-				if diff := cmp.Diff(wantOutdated, v.Outdated()); diff != "" {
+				if diff := cmp.Diff(wantOutdated, v.Outdated(10)) + cmp.Diff(len(wantOutdated), v.CountOutdated()); diff != "" {
 					t.Fatalf("outdated (-want +got):\n%s", diff)
 				}
 			},
