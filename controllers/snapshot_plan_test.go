@@ -260,3 +260,53 @@ func TestPlanManyChunks(t *testing.T) {
 		})
 	}
 }
+
+// TestPlanManyNamespaces: of the chunks of many namespaces, a sweep keeps a limited number in total, and all of a namespace with few.
+func TestPlanManyNamespaces(t *testing.T) {
+	const limit, perSnapshot, few = 100_000, 3, 10
+	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	long := now.Add(-48 * time.Hour)
+	for name, returned := range map[string]bool{"to delete": false, "to unmark": true} {
+		t.Run(name, func(t *testing.T) {
+			var parts, referenced []snapshot.Part
+			add := func(namespace string, snapshots int) {
+				for i := range snapshots {
+					part := snapshot.Part{Session: types.NamespacedName{Namespace: namespace, Name: "s"}, Key: fmt.Sprint(i), Written: long, Unreferenced: long}
+					parts = append(parts, slices.Repeat([]snapshot.Part{part}, perSnapshot)...)
+					referenced = append(referenced, part)
+				}
+			}
+			for _, namespace := range []string{"a", "b", "c", "d"} {
+				add(namespace, limit/perSnapshot+50)
+			}
+			add("z", few)
+			if !returned {
+				referenced = nil
+			}
+			limits := controllers.DefaultSweepLimits()
+			limits.MaxShare = 1
+			_, unmark, due := controllers.Plan(limits, parts, referenced, now)
+			total, kept := 0, map[string]int{}
+			for _, snapshot := range append(due, unmark) {
+				total += len(snapshot)
+				for _, part := range snapshot {
+					kept[part.Session.Namespace]++
+				}
+			}
+			partial := map[string]int{} // the last one of a namespace before its limit
+			for _, snapshot := range due {
+				if ns := snapshot[0].Session.Namespace; len(snapshot) != perSnapshot {
+					partial[ns]++
+				}
+			}
+			for ns, snapshots := range partial {
+				if snapshots > 1 {
+					t.Errorf("%d snapshots of %s lack parts", snapshots, ns)
+				}
+			}
+			if total > 3*limit || total < limit || kept["z"] != few*perSnapshot {
+				t.Errorf("kept %d parts: %v", total, kept)
+			}
+		})
+	}
+}

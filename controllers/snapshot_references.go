@@ -18,6 +18,8 @@ package controllers
 
 import (
 	"iter"
+	"maps"
+	"slices"
 
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
@@ -67,17 +69,85 @@ type comparison struct {
 // sweeps, because users can create millions, with marks and without sessions. The two are counted apart: if unreferenced chunks kept others
 // from being unmarked, these would be deleted as soon as their session is, without a grace period. Objects in a bucket are only written by
 // stores, and all of them must be marked while its sweeps are held off.
+//
+// All namespaces together have three times as many, of which those with most give up what others need.
 const maxKeptChunks = 100_000
 
-// compare reads the list of a store and counts the parts of each session. Of each namespace, it keeps at most maxKept unreferenced parts, and
-// as many returned ones.
-func (r *references) compare(list iter.Seq2[snapshot.Part, error], maxKept int) (*comparison, error) {
-	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, omitted: map[string]int{}, stored: map[string]int{}}
-	unreferenced, returned, last := map[string]int{}, map[string]int{}, snapshotKey{}
-	keep := func(kept map[string]int, part snapshot.Part) bool {
-		kept[part.Session.Namespace]++
-		return kept[part.Session.Namespace] <= maxKept
+// kept counts the parts that a comparison keeps of each namespace: at most a number, and three times as many of all.
+type kept struct {
+	most, total, all int
+	parts            map[string]int
+}
+
+func newKept(most int) *kept {
+	return &kept{most: most, total: max(most, 3*most), parts: map[string]int{}} // 3*most overflows for a bucket
+}
+
+// add counts a part, and reports whether it may be kept.
+func (k *kept) add(namespace string) bool {
+	if k.parts[namespace] >= k.most {
+		return false
 	}
+	k.parts[namespace]++
+	k.all++
+	return true
+}
+
+// exceeds reports whether there are too many of all. Then a namespace may have only half as many.
+func (k *kept) exceeds() bool {
+	if k.all <= k.total {
+		return false
+	}
+	k.most /= 2
+	return true
+}
+
+// drop reports whether a namespace has more parts than it may have, and subtracts some if so.
+func (k *kept) drop(namespace string, parts int) bool {
+	if k.parts[namespace] <= k.most {
+		return false
+	}
+	k.parts[namespace] -= parts
+	k.all -= parts
+	return true
+}
+
+// keepUnreferenced keeps a part of a snapshot that no session refers to, or omits the snapshot. isNext is set for a part of the same snapshot as
+// the one before it.
+func (c *comparison) keepUnreferenced(k *kept, key snapshotKey, part snapshot.Part, isNext bool) {
+	switch {
+	case isNext && c.unreferenced[key] == nil: // the snapshot is omitted
+	case k.add(key.namespace):
+		c.unreferenced[key] = append(c.unreferenced[key], part)
+	case !isNext:
+		c.omitted[key.namespace]++
+	}
+	for k.exceeds() {
+		maps.DeleteFunc(c.unreferenced, func(key snapshotKey, parts []snapshot.Part) bool {
+			omit := k.drop(key.namespace, len(parts))
+			if omit {
+				c.omitted[key.namespace]++
+			}
+			return omit
+		})
+	}
+}
+
+// keepReturned keeps a marked part of a snapshot that a session refers to, unless there are too many.
+func (c *comparison) keepReturned(k *kept, part snapshot.Part) {
+	if k.add(part.Session.Namespace) {
+		c.returned = append(c.returned, part)
+	}
+	for k.exceeds() {
+		c.returned = slices.DeleteFunc(c.returned, func(part snapshot.Part) bool { return k.drop(part.Session.Namespace, 1) })
+	}
+}
+
+// compare reads the list of a store and counts the parts of each session. Of each namespace, it keeps at most a number of unreferenced parts, and
+// as many returned ones.
+func (r *references) compare(list iter.Seq2[snapshot.Part, error], most int) (*comparison, error) {
+	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, omitted: map[string]int{}, stored: map[string]int{}}
+	unreferenced, returned, last := newKept(most), newKept(most), snapshotKey{}
 	for part, err := range list {
 		if err != nil {
 			return nil, err
@@ -88,11 +158,7 @@ func (r *references) compare(list iter.Seq2[snapshot.Part, error], maxKept int) 
 		}
 		key := snapshotKey{part.Session.Namespace, part.Key}
 		if _, referenced := r.found[key]; !referenced {
-			if keep(unreferenced, part) {
-				c.unreferenced[key] = append(c.unreferenced[key], part)
-			} else if key != last && c.unreferenced[key] == nil {
-				c.omitted[key.namespace]++
-			}
+			c.keepUnreferenced(unreferenced, key, part, key == last)
 			last = key
 			continue
 		}
@@ -100,8 +166,8 @@ func (r *references) compare(list iter.Seq2[snapshot.Part, error], maxKept int) 
 		if session := r.named[storedKey{part.Session.Namespace, part.Session.Name, part.Key}]; session != nil {
 			r.parts[session]++
 		}
-		if !part.Unreferenced.IsZero() && keep(returned, part) {
-			c.returned = append(c.returned, part)
+		if !part.Unreferenced.IsZero() {
+			c.keepReturned(returned, part)
 		}
 	}
 	for key := range c.unreferenced {
