@@ -33,6 +33,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/internal/sortedlist"
 )
 
@@ -211,6 +212,8 @@ func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (delet
 	}
 	// Chunks are deleted with their session, as by garbage collection. An object in a bucket stays for the grace period, for a restore.
 	if turn.Snapshot != nil && turn.Snapshot.Store == v1alpha1.SnapshotStoreChunks {
+		// Each part costs as much as a turn. A tenant can claim parts that do not exist.
+		d.pace.Charge(d.Clock.Now(), turn.Namespace, seconds(float64(snapshot.DeletedParts(turn.Snapshot))/d.TurnsPerSecond))
 		if err := d.Snapshots.Delete(ctx, turn.NamespacedName(), turn.Snapshot); err != nil {
 			log.FromContext(ctx).Error(err, "Unable to delete the chunks of a turn with it: the next sweeps do that", "turn", turn.Name)
 		}

@@ -144,7 +144,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.ConversationStatusInterval, "conversation-status-interval", o.ConversationStatusInterval,
 		"Time between two writes of the status of one Conversation, at least "+minConversationStatusInterval.String()+". It is also how long its status waits for a turn that is being saved.")
 	flags.Float64Var(&o.TurnDeletionsPerSecond, "turn-deletions-per-second", o.TurnDeletionsPerSecond,
-		"Maximum rate at which the turns of Conversations in the state Deleting are deleted in each namespace, per second, at least "+fmt.Sprint(minTurnDeletions)+".")
+		"Maximum rate at which the turns of Conversations in the state Deleting, and their chunks, are deleted in each namespace, per second, at least "+fmt.Sprint(minTurnDeletions)+".")
 	flags.DurationVar(&o.StallTimeout, "stall-timeout", o.StallTimeout,
 		"Time after which /healthz fails if a worker has not finished its session, conversation, SessionQuota or report, not even with an error, or if some wait and none begins, except for SessionQuotas. At least "+minStallTimeout.String()+", "+
 			"which is twice the timeout of a reconcile.")

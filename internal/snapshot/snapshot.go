@@ -169,10 +169,13 @@ func (s Stores) named(name string) Store {
 // collection deletes the others with the first.
 const maxDeletedParts = 256
 
+// DeletedParts returns the number of parts of a reference that Delete looks for.
+func DeletedParts(ref *v1alpha1.SnapshotReference) int { return min(int(ref.Parts), maxDeletedParts) }
+
 // Delete removes the snapshot of a reference, but no part of another session's, unless the store belongs to another cluster. It does nothing if
 // the reference names none of these stores, or has a format that only a newer build supports: that build's operator removes the parts.
 func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) error {
-	return s.delete(ctx, session, ref, min(int(ref.Parts), maxDeletedParts))
+	return s.delete(ctx, session, ref, DeletedParts(ref))
 }
 
 // delete is Delete for the first parts.
