@@ -108,14 +108,17 @@ func beyondQuota(a *arena, size int) (hostile, harmless request) {
 		err = a.attacker.store.Save(ctx, turn, store.SaveOptions{})
 		mu.Lock()
 		defer mu.Unlock()
-		if !errors.Is(err, store.ErrQuotaExceeded) {
+		switch {
+		case err == nil:
 			stored = append(stored, turn.ResponseID)
-			return "200", turnBytes, err
+			return "200", turnBytes, nil
+		case !errors.Is(err, store.ErrQuotaExceeded):
+			return "", turnBytes, err
+		case len(stored) == 0: // the usage is updated later
+			return string(store.CodeQuotaExceeded), turnBytes, nil
 		}
-		if len(stored) > 0 {
-			last := len(stored) - 1
-			err, stored = a.attacker.store.Delete(ctx, stored[last], store.DeleteOptions{}), stored[:last]
-		}
+		last := len(stored) - 1
+		err, stored = a.attacker.store.Delete(ctx, stored[last], store.DeleteOptions{}), stored[:last]
 		return string(store.CodeQuotaExceeded), turnBytes, err
 	}
 	create := a.plainCreate()

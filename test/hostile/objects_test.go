@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -49,6 +50,7 @@ func TestUndecodableObjects(t *testing.T) {
 		"lower-case t":      {`"createdAt":"2026-01-01t00:00:00Z"`, unreadable, pattern},
 		"offset of 99:99":   {`"completedAt":"2026-01-01T00:00:00+99:99"`, unreadable, pattern},
 		"immutable":         {`"createdAt":"2026-01-01t00:00:00z","immutable":true`, unreadable, pattern},
+		"to be deleted":     {`"createdAt":"2026-01-01t00:00:00z"`, unreadable, pattern},
 		"nested 2,000 deep": {`"request":{"input":[` + nested(2_000) + `]}`, unreadable, "nested"},
 		"nested 9,990 deep": {`"metadata":` + nested(9_990), v1alpha1.ReasonResolved, ""},
 		"nested 9,993 deep": {`"request":{"input":` + nested(9_991) + `}`, unreadable, "nested"},
@@ -86,6 +88,21 @@ func TestUndecodableObjects(t *testing.T) {
 	if _, err := turns.Resolve(t.Context(), ids["lower-case z"], store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
 		t.Errorf("Resolve: %v, want ErrUnreadable", err)
 	}
+
+	// So does a gateway, which deletes them, too, and serves others.
+	gateway := startGateway(&arena{TB: t}, attacker, victim)
+	send := func(key, method, path, body, want string) {
+		t.Helper()
+		if answer, _, err := gateway.send(t.Context(), key, method, "/v1/responses"+path, body); err != nil || !strings.HasSuffix(answer, want) {
+			t.Errorf("%s %s: got %s and %v, want %s", method, path, answer, err, want)
+		}
+	}
+	id := "/" + ids["to be deleted"]
+	send(attacker, http.MethodGet, id, "", string(store.CodeUnreadable))
+	send(attacker, http.MethodGet, id+"/input_items", "", string(store.CodeUnreadable))
+	send(attacker, http.MethodPost, "", fmt.Sprintf(`{"model":"scripted","input":"x","previous_response_id":%q}`, id[1:]), string(store.CodeUnreadable))
+	send(victim, http.MethodPost, "", `{"model":"scripted","input":"x"}`, "200")
+	send(attacker, http.MethodDelete, id, "", "200")
 
 	repair := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"createdAt":"2026-01-01T00:00:00Z"}}`))
 	object := &v1alpha1.ResponseSession{}
