@@ -37,6 +37,8 @@ type feeds struct {
 	mu      sync.Mutex
 	waiting map[string]*feed // by namespace, only those with events, and those that rest
 	hurry   chan struct{}    // closed while a caller waits for all events
+	// dropped has, by namespace, the version of the first event that was dropped because a list follows that has not been applied yet.
+	dropped map[string]uint64
 }
 
 // event is a change of one object, or a list of all objects in a namespace.
@@ -131,6 +133,11 @@ func (f *feeds) next(namespace string, ns *feed) (event, bool) {
 func (f *feeds) reflect(namespace string, version uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for dropped, first := range f.dropped {
+		if first <= version && (namespace == "" || namespace == dropped) {
+			return false
+		}
+	}
 	if namespace != "" {
 		ns := f.waiting[namespace]
 		return ns == nil || ns.reflects(version)
@@ -153,8 +160,34 @@ func (f *feed) reflects(version uint64) bool {
 	return true
 }
 
-// wait waits until all events have been applied, and lets no namespace rest until then. No event may be added in the meantime.
+// supersede drops all waiting events, because a list follows, and waits for those that are being applied: one namespace may have so many that
+// they would take minutes, while no other gets any. next returns what the list has of an object. No event may be added in the meantime.
+func (f *feeds) supersede(next func(namespace, name string) event) {
+	f.mu.Lock()
+	f.dropped = map[string]uint64{}
+	for namespace, ns := range f.waiting {
+		if len(ns.queue) > 0 {
+			f.dropped[namespace] = ns.queue[0].version
+		}
+		for name, e := range ns.latest {
+			f.skip(namespace, e, next(namespace, name))
+		}
+		ns.queue, ns.latest = nil, map[string]event{}
+	}
+	f.mu.Unlock()
+	f.finish()
+}
+
+// wait waits until all events have been applied, those of a list included. No event may be added in the meantime.
 func (f *feeds) wait() {
+	f.finish()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dropped = nil
+}
+
+// finish is wait, and lets no namespace rest until then.
+func (f *feeds) finish() {
 	f.mu.Lock()
 	hurry := f.hurry
 	f.mu.Unlock()

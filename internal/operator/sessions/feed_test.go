@@ -153,6 +153,88 @@ func TestFeedsRest(t *testing.T) {
 	})
 }
 
+// TestSupersede: a list drops the events that wait, and until it has been applied, their versions are not reflected.
+func TestSupersede(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		applied, proceed := []string{}, make(chan struct{})
+		skipped := map[string]string{}
+		f := newFeeds(func(_ string, e event) time.Duration {
+			if applied = append(applied, e.name); e.name == "first" {
+				<-proceed
+			}
+			return 0
+		}, func(namespace string, e, next event) { skipped[namespace+"/"+e.name] = next.record.Name }, &broadcast.Broadcast{})
+		f.add("a", event{name: "first", version: 1})
+		synctest.Wait()
+		f.add("a", event{name: "second", version: 2})
+		f.add("a", event{name: "third", version: 3})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			f.supersede(func(_, name string) event {
+				return event{record: &Record{Object: Object{Name: "listed " + name}}}
+			})
+		}()
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Error("an event is still being applied")
+		default:
+		}
+		close(proceed)
+		<-done
+		if !f.reflect("a", 1) || f.reflect("a", 2) || f.reflect("", 3) || !f.reflect("b", 3) {
+			t.Error("reflects what was dropped, or not what was applied")
+		}
+		f.add("a", event{version: 4, isList: true})
+		f.wait()
+		if !f.reflect("", 4) {
+			t.Error("does not reflect the list")
+		}
+		want := map[string]string{"a/second": "listed second", "a/third": "listed third"}
+		if diff := cmp.Diff([]string{"first", ""}, applied) + cmp.Diff(want, skipped); diff != "" {
+			t.Errorf("applied and skipped events (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestListOfManyChanges: to apply a list does not take as long as the number of its changes times the number of descendants.
+func TestListOfManyChanges(t *testing.T) {
+	const turns, leaves = 300, 1000
+	v := NewView(turns+1, time.Hour)
+	list := func(version uint64, status string) (judged uint64) {
+		var records []*Record
+		add := func(id, previous, status string) {
+			r := bigRecord(id, previous)
+			r.ResourceVersion, r.Turn.Status = version, status
+			records = append(records, r)
+		}
+		previous := ""
+		for i := range turns { // from the root on
+			id := fmt.Sprintf("t%04d", i)
+			add(id, previous, status)
+			previous = id
+		}
+		for i := range leaves {
+			add(fmt.Sprintf("u%04d", i), previous, chain.StatusCompleted)
+		}
+		before := uint64(0)
+		v.read("big", func(ns *namespaceView) { before = ns.index.Judged() })
+		v.apply("big", event{version: version, isList: true, list: records})
+		v.read("big", func(ns *namespaceView) { judged = ns.index.Judged() - before })
+		return judged
+	}
+	if got := list(1, chain.StatusCompleted); got > 2*(turns+leaves) {
+		t.Errorf("%d verdicts were computed for a new list of %d", got, turns+leaves)
+	}
+	for version, status := range []string{chain.StatusFailed, chain.StatusCompleted} {
+		// One after the other, 300,000. In random order, the nearest failed one of the leaves changes 6 times on average.
+		if got := list(uint64(2+version), status); got > 40*(turns+leaves) {
+			t.Errorf("%d verdicts were computed for a list of %d turns that are %s", got, turns, status)
+		}
+	}
+}
+
 // TestRest: a namespace rests after a change that has caused many verdicts to be computed, also if few of them have changed.
 func TestRest(t *testing.T) {
 	const descendants = 2000

@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -200,9 +201,7 @@ func (v *View) receive(r *Record, e event) {
 // synced.
 func (s *store) Replace(objects []any, resourceVersion string) error {
 	v := (*View)(s)
-	v.feeds.wait() // a waiting event may belong to a namespace that is neither in the view nor in the list
 	listed := map[string][]*Record{}
-	v.readAll(func(ns *namespaceView) { listed[ns.name] = nil })
 	for _, object := range objects {
 		r, err := s.record(object)
 		if err != nil {
@@ -210,6 +209,12 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 		}
 		listed[r.Namespace] = append(listed[r.Namespace], r)
 	}
+	v.feeds.supersede(finder(listed))
+	v.readAll(func(ns *namespaceView) {
+		if _, found := listed[ns.name]; !found {
+			listed[ns.name] = nil // all its sessions are gone
+		}
+	})
 	version := ParseResourceVersion(resourceVersion)
 	for namespace, records := range listed {
 		v.feeds.add(namespace, event{version: version, isList: true, list: records})
@@ -219,6 +224,22 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	v.listed()
 	v.syncedOnce.Do(func() { close(v.synced) })
 	return nil
+}
+
+// finder returns a function that returns an event with the record that a list has of an object, or nil.
+func finder(listed map[string][]*Record) func(namespace, name string) event {
+	byName := map[string]map[string]*Record{} // of the namespaces that are asked for
+	return func(namespace, name string) event {
+		records := byName[namespace]
+		if records == nil {
+			records = map[string]*Record{}
+			for _, r := range listed[namespace] {
+				records[r.Name] = r
+			}
+			byName[namespace] = records
+		}
+		return event{record: records[name]}
+	}
 }
 
 // A namespace rests after an event for restPerTurn for each turn that was judged again since the previous event, but not for more than
@@ -288,11 +309,25 @@ func (ns *namespaceView) replace(records []*Record) []string {
 	for name := range ns.names() {
 		removed[name] = true
 	}
-	for r := range parentsFirst(records) {
+	var added, known []*Record
+	for _, r := range records {
+		if removed[r.Name] {
+			known = append(known, r)
+		} else {
+			added = append(added, r)
+		}
 		delete(removed, r.Name)
+	}
+	for r := range parentsFirst(added) {
 		add(ns.put(r, true))
 	}
-	for name := range removed {
+	// In random order: if the turns of a chain have failed, or have been deleted, each one could otherwise become the nearest such ancestor of
+	// 100,000 turns, one after the other. So only a few do.
+	rand.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
+	for _, r := range known {
+		add(ns.put(r, true))
+	}
+	for name := range removed { // in random order, too
 		add(ns.delete(name))
 	}
 	slices.Sort(affected)
