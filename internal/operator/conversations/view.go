@@ -89,14 +89,19 @@ func (v *View) Metric() prometheus.Collector { return v.age }
 func (v *View) Subscribe(subscriber func(namespace string, names []string)) {
 	v.mu.Lock()
 	v.subscribers = append(v.subscribers, subscriber)
-	all := map[string][]string{}
-	for name, ns := range v.namespaces {
-		all[name] = slices.Collect(maps.Keys(ns.byName))
-	}
 	v.mu.Unlock()
-	for namespace, names := range all {
-		subscriber(namespace, names)
+	for _, name := range v.names() {
+		var names []string
+		v.read(name, func(ns *namespace) { names = slices.Collect(maps.Keys(ns.byName)) })
+		subscriber(name, names)
 	}
+}
+
+// names returns the names of all namespaces.
+func (v *View) names() []string {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return slices.Collect(maps.Keys(v.namespaces))
 }
 
 // read calls a function with a namespace, locked for reading, if it has conversations.
@@ -119,9 +124,8 @@ func (v *View) Get(namespaceName, name string) (r *Record, found bool) {
 func (v *View) Keys(namespaceName string, after types.NamespacedName, limit int) []types.NamespacedName {
 	namespaces := []string{namespaceName}
 	if namespaceName == "" {
-		v.mu.RLock()
-		namespaces = slices.Sorted(maps.Keys(v.namespaces))
-		v.mu.RUnlock()
+		namespaces = v.names()
+		slices.Sort(namespaces)
 	}
 	return sessions.FirstKeys(namespaces, after, limit, func(name, after string, limit int) (names []string) {
 		v.read(name, func(ns *namespace) {
@@ -250,14 +254,16 @@ func (v *View) replace(records []*Record) {
 	for name, ns := range namespaces {
 		changed[name] = slices.Collect(maps.Keys(ns.byName))
 	}
-	v.mu.Lock()
-	for name, ns := range v.namespaces {
-		for gone := range ns.byName {
-			if namespaces[name].get(gone) == nil {
-				changed[name] = append(changed[name], gone)
+	for _, name := range v.names() { // only this goroutine removes conversations
+		v.read(name, func(ns *namespace) {
+			for gone := range ns.byName {
+				if namespaces[name].get(gone) == nil {
+					changed[name] = append(changed[name], gone)
+				}
 			}
-		}
+		})
 	}
+	v.mu.Lock()
 	v.namespaces = namespaces
 	v.mu.Unlock() // from here on, Observe changes the namespaces
 	select {
