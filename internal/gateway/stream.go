@@ -70,7 +70,9 @@ type relay struct {
 	http2 bool
 	// unflushed is set while events are written that the client may not have received.
 	unflushed bool
-	partial   partial
+	// naming is the memory for the IDs of the calls in the last response: see turn.namingBytes.
+	naming  int64
+	partial partial
 	// calls are the IDs of the calls of the output.
 	calls calls
 	// ended is set once the outcome of the turn is known, immediately before it is saved. Later outcomes are ignored.
@@ -268,9 +270,12 @@ func (s *relay) readResponse(kind string, data *object) (*object, error) {
 			return nil, err
 		}
 	}
-	if err := s.call.hold(s.turn.namingBytes(response)); err != nil {
+	naming := s.turn.namingBytes(response)
+	if err := s.call.hold(naming); err != nil {
 		return nil, err
 	}
+	s.call.memory.give(s.naming) // of the response before this one
+	s.naming = naming
 	s.turn.nameCalls(response)
 	return response, nil
 }

@@ -18,7 +18,6 @@ package gateway
 
 import (
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -30,23 +29,20 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// tenant is an API key and its namespace. Only the hash of the key is stored.
-type tenant struct {
-	keySHA256 [sha256.Size]byte
-	namespace string
-}
-
 // tenants is the set of all API keys. It can be reloaded at any time.
 type tenants struct {
-	list atomic.Pointer[[]tenant]
+	keys atomic.Pointer[keys]
 }
+
+// keys has the namespaces of API keys by their hashes. Clients cannot choose hashes, so how long it takes to find one reveals nothing.
+type keys map[[sha256.Size]byte]string
 
 // parseTenants parses the tenants file: a YAML or JSON list of entries with a `namespace` and either the API key as `key`, or
 // its hexadecimal SHA-256 as `keySHA256`. A namespace may have several keys. An empty list rejects all clients; an empty file
 // is an error.
 //
 // Errors never contain any part of a key.
-func parseTenants(content []byte) ([]tenant, error) {
+func parseTenants(content []byte) (keys, error) {
 	var entries []struct {
 		Namespace string `json:"namespace"`
 		Key       string `json:"key"`
@@ -58,8 +54,7 @@ func parseTenants(content []byte) ([]tenant, error) {
 	if entries == nil {
 		return nil, errors.New("must not be empty")
 	}
-	list := make([]tenant, 0, len(entries))
-	namespaces := map[[sha256.Size]byte]string{}
+	namespaces := keys{}
 	for i, entry := range entries {
 		if err := validateNamespace(entry.Namespace); err != nil {
 			return nil, fmt.Errorf("entry %d: %w", i, err)
@@ -72,9 +67,8 @@ func parseTenants(content []byte) ([]tenant, error) {
 			return nil, fmt.Errorf("entry %d: the key already belongs to the namespace %q", i, other)
 		}
 		namespaces[sum] = entry.Namespace
-		list = append(list, tenant{keySHA256: sum, namespace: entry.Namespace})
 	}
-	return list, nil
+	return namespaces, nil
 }
 
 func keySum(key, keySHA256 string) (sum [sha256.Size]byte, err error) {
@@ -99,29 +93,22 @@ func validateNamespace(namespace string) error {
 }
 
 func (t *tenants) load(content []byte) error {
-	list, err := parseTenants(content)
+	namespaces, err := parseTenants(content)
 	if err != nil {
 		return err
 	}
-	t.list.Store(&list)
+	t.keys.Store(&namespaces)
 	return nil
 }
 
-// namespaceOf returns the namespace of the key in an Authorization header. It always compares the hash with those of all keys,
-// in constant time.
+// namespaceOf returns the namespace of the key in an Authorization header.
 func (t *tenants) namespaceOf(authorization string) (string, error) {
 	scheme, key, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") || key == "" {
 		return "", invalidKey("You didn't provide an API key: send it in an Authorization header, as in Authorization: Bearer KEY.")
 	}
-	sum := sha256.Sum256([]byte(key))
-	namespace := ""
-	for _, tenant := range *t.list.Load() {
-		if subtle.ConstantTimeCompare(sum[:], tenant.keySHA256[:]) == 1 {
-			namespace = tenant.namespace
-		}
-	}
-	if namespace == "" {
+	namespace, found := (*t.keys.Load())[sha256.Sum256([]byte(key))]
+	if !found {
 		return "", invalidKey("Incorrect API key provided.")
 	}
 	return namespace, nil

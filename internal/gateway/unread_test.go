@@ -50,7 +50,7 @@ func TestUnreadAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := newUpstream(base).client
+	client := newUpstream(base).of("a")
 	client.Transport.(*http.Transport).TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
 	if err != nil {

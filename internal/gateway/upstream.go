@@ -26,6 +26,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -38,31 +39,50 @@ import (
 // each round trip.
 const unreadAnswerBytes = 64 << 10
 
-// upstream sends requests to the engine.
+// upstream sends requests to the engine. Each tenant has connections of its own: a server ends one with HTTP/2 on which many requests are
+// canceled, with all others on it.
 type upstream struct {
-	base   string // without the /v1
-	client *http.Client
+	base         string // without the /v1
+	newTransport func() http.RoundTripper
+
+	mu      sync.Mutex
+	clients map[string]*http.Client // by tenant, as many as the tenants file has had
 }
 
 func newUpstream(base *url.URL) *upstream {
 	return &upstream{
-		base: strings.TrimSuffix(strings.TrimRight(base.String(), "/"), "/v1"),
-		client: &http.Client{
-			Transport: &http.Transport{
-				Proxy:               http.ProxyFromEnvironment,
-				DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-				TLSHandshakeTimeout: 10 * time.Second,
-				ForceAttemptHTTP2:   true,
-				MaxIdleConnsPerHost: 256,
-				IdleConnTimeout:     90 * time.Second,
-				// A compressed stream is held back until a block is full.
-				DisableCompression: true,
-				// What arrives while a slow client does not read is part of callBytes. Go's default is 4 MiB.
-				HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: unreadAnswerBytes},
-			},
+		base: strings.TrimSuffix(strings.TrimRight(base.String(), "/"), "/v1"), newTransport: newTransport, clients: map[string]*http.Client{},
+	}
+}
+
+// of returns the client of a tenant.
+func (u *upstream) of(tenant string) *http.Client {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	client := u.clients[tenant]
+	if client == nil {
+		client = &http.Client{
+			Transport: u.newTransport(),
 			// A redirect would send the key and the conversation to another server.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		}
+		u.clients[tenant] = client
+	}
+	return client
+}
+
+func newTransport() http.RoundTripper {
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: 256,
+		IdleConnTimeout:     90 * time.Second,
+		// A compressed stream is held back until a block is full.
+		DisableCompression: true,
+		// What arrives while a slow client does not read is part of callBytes. Go's default is 4 MiB.
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: unreadAnswerBytes},
 	}
 }
 
@@ -96,7 +116,7 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body *payl
 	}
 	request.Header.Set(requestid.Header, c.requestID)
 	start := g.now()
-	response, err := g.upstream.client.Do(request)
+	response, err := g.upstream.of(c.store.Namespace()).Do(request)
 	if err != nil {
 		return nil, upstreamError(err)
 	}

@@ -26,10 +26,12 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/store"
@@ -292,5 +294,34 @@ func TestQuery(t *testing.T) {
 	f.do(http.MethodGet, "/v1/models?a=1", "")
 	if query != "a=1" {
 		t.Errorf("got %q", query)
+	}
+}
+
+// TestConnectionsOfTenants: tenants do not share connections to the engine.
+func TestConnectionsOfTenants(t *testing.T) {
+	var mu sync.Mutex
+	clients := map[string]string{} // of connections, by address and port
+	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		clients[r.RemoteAddr] += gjson.GetBytes(body, "model").Str
+		mu.Unlock()
+		jsonHandler(http.StatusOK, `{"status":"completed","output":[]}`).ServeHTTP(w, r)
+	}), twoTenants(t))
+	for range 3 {
+		for _, tenant := range []string{"a", "b"} {
+			r := f.do(http.MethodPost, "/v1/responses", `{"model":"`+tenant+`","input":"x"}`, "Authorization", "Bearer "+tenant)
+			if r.status != http.StatusOK {
+				t.Fatalf("got %d %s", r.status, r.body)
+			}
+		}
+	}
+	if len(clients) == 0 {
+		t.Error("the engine got no request")
+	}
+	for address, tenants := range clients {
+		if strings.Contains(tenants, "a") && strings.Contains(tenants, "b") {
+			t.Errorf("%s has requests of both tenants: %s", address, tenants)
+		}
 	}
 }
