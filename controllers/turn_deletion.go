@@ -127,7 +127,7 @@ func (d *turnDeletion) climb(ctx context.Context, id string, unused bool) (wait 
 		if !found || !d.owns(turn) || d.Sessions.IsContinued(d.record.Namespace, id) {
 			return 0, nil
 		}
-		if wait, err := d.pause(ctx); wait > 0 || err != nil {
+		if wait, err := d.pause(ctx, turn); wait > 0 || err != nil {
 			return wait, err
 		}
 		if continued, err := d.isContinued(ctx, id); continued || err != nil {
@@ -161,13 +161,18 @@ func (d *turnDeletion) isUnused(id string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return name != d.record.Name })
 }
 
-// pause waits until the namespace may delete another turn. If the worker must not wait that long, it returns the remaining time.
-func (d *turnDeletion) pause(ctx context.Context) (wait time.Duration, err error) {
+// pause waits until the namespace may delete a turn, whose chunks cost as much each: a tenant can claim some that do not exist. If the worker
+// must not wait that long, it returns the remaining time.
+func (d *turnDeletion) pause(ctx context.Context, turn *sessions.Record) (wait time.Duration, err error) {
+	deleted := 1
+	if hasChunks(turn) {
+		deleted += snapshot.DeletedParts(turn.Snapshot)
+	}
 	for {
 		if !time.Now().Before(d.end) {
 			return time.Millisecond, nil
 		}
-		wait := d.pace.Delay(d.Clock.Now(), d.record.Namespace, d.record.NamespacedName(), seconds(1/d.TurnsPerSecond))
+		wait := d.pace.Delay(d.Clock.Now(), d.record.Namespace, d.record.NamespacedName(), seconds(float64(deleted)/d.TurnsPerSecond))
 		if wait == 0 || time.Now().Add(wait).After(d.end) {
 			return wait, nil
 		}
@@ -197,6 +202,10 @@ func (d *turnDeletion) isContinued(ctx context.Context, id string) (continued bo
 	return continued, nil
 }
 
+func hasChunks(turn *sessions.Record) bool {
+	return turn.Snapshot != nil && turn.Snapshot.Store == v1alpha1.SnapshotStoreChunks
+}
+
 // delete deletes a turn with its chunks, unless it has changed since the view received it, and reports whether the view shows that it is
 // deleted. What continues it, in spite of all, is kept.
 func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (deleted bool, err error) {
@@ -211,9 +220,7 @@ func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (delet
 		return false, fmt.Errorf("unable to delete a turn of the conversation: %w", err)
 	}
 	// Chunks are deleted with their session, as by garbage collection. An object in a bucket stays for the grace period, for a restore.
-	if turn.Snapshot != nil && turn.Snapshot.Store == v1alpha1.SnapshotStoreChunks {
-		// Each part costs as much as a turn. A tenant can claim parts that do not exist.
-		d.pace.Charge(d.Clock.Now(), turn.Namespace, seconds(float64(snapshot.DeletedParts(turn.Snapshot))/d.TurnsPerSecond))
+	if hasChunks(turn) {
 		if err := d.Snapshots.Delete(ctx, turn.NamespacedName(), turn.Snapshot); err != nil {
 			log.FromContext(ctx).Error(err, "Unable to delete the chunks of a turn with it: the next sweeps do that", "turn", turn.Name)
 		}
