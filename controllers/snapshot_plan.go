@@ -112,9 +112,11 @@ type sweepPlan struct {
 // plan plans the actions of a sweep that runs at the given time, from the result of its comparison.
 func (l SweepLimits) plan(found *comparison, now time.Time, outdated func(marked snapshot.Part) bool) sweepPlan {
 	p := sweepPlan{
-		stored: found.stored, omitted: found.omitted, unmark: slices.Concat(found.returned, found.strayMarks), outdated: outdated,
+		stored: found.stored, omitted: maps.Clone(found.omitted), unmark: slices.Concat(found.returned, found.strayMarks), outdated: outdated,
 	}
-	for _, parts := range found.unreferenced {
+	kept, due := map[string]int{}, map[string]int{}
+	for key, parts := range found.unreferenced {
+		kept[key.namespace]++
 		if slices.ContainsFunc(parts, outdated) {
 			p.unmark = append(p.unmark, slices.DeleteFunc(slices.Clone(parts), func(part snapshot.Part) bool { return !outdated(part) })...)
 			p.remarks = true
@@ -126,7 +128,14 @@ func (l SweepLimits) plan(found *comparison, now time.Time, outdated func(marked
 		case expired:
 			slices.SortFunc(parts, func(a, b snapshot.Part) int { return cmp.Compare(rank(a), rank(b)) })
 			p.due = append(p.due, parts)
+			due[key.namespace]++
 		}
+	}
+	for namespace, dropped := range found.dropped {
+		if kept[namespace] > 0 {
+			dropped = dropped * due[namespace] / kept[namespace]
+		}
+		p.omitted[namespace] += dropped
 	}
 	return p
 }

@@ -261,6 +261,66 @@ func TestPlanManyChunks(t *testing.T) {
 	}
 }
 
+// TestPlanDroppedSnapshot: a snapshot that a sweep has dropped for lack of memory is not kept again from its middle on.
+func TestPlanDroppedSnapshot(t *testing.T) {
+	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	long := now.Add(-48 * time.Hour)
+	var parts []snapshot.Part
+	for _, namespace := range []string{"a", "b", "c", "d"} {
+		for i := range 80_000 {
+			key := "the only one" // of d
+			if namespace != "d" {
+				key = fmt.Sprint(i)
+			}
+			session := types.NamespacedName{Namespace: namespace, Name: "s"}
+			parts = append(parts, snapshot.Part{Session: session, Key: key, Written: long, Unreferenced: long})
+		}
+	}
+	limits := controllers.DefaultSweepLimits()
+	limits.MaxShare = 1
+	_, _, due := controllers.Plan(limits, parts, nil, now)
+	for _, snapshot := range due {
+		if snapshot[0].Session.Namespace == "d" {
+			t.Errorf("%d parts of the dropped snapshot are due", len(snapshot))
+		}
+	}
+	if len(due) < 100_000 {
+		t.Errorf("%d snapshots are due", len(due))
+	}
+}
+
+// TestPlanManyNamespacesWithinShare: that other namespaces have many chunks does not make the due ones of a namespace look like more than they are.
+func TestPlanManyNamespacesWithinShare(t *testing.T) {
+	const stored, unreferenced, expired = 100_000, 60_000, 30_000
+	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	long := now.Add(-48 * time.Hour)
+	var parts, referenced []snapshot.Part
+	add := func(namespace, key string, since time.Time) snapshot.Part {
+		parts = append(parts, snapshot.Part{Session: types.NamespacedName{Namespace: namespace, Name: "s"}, Key: key, Written: long, Unreferenced: since})
+		return parts[len(parts)-1]
+	}
+	for i := range stored {
+		key, since := fmt.Sprint(i), time.Time{}
+		if i < expired {
+			since = long
+		} else if i < unreferenced {
+			since = now
+		}
+		if part := add("a", key, since); i >= unreferenced {
+			referenced = append(referenced, part)
+		}
+	}
+	for i := range 100_000 {
+		for _, namespace := range []string{"b", "c", "d", "e", "f"} {
+			add(namespace, fmt.Sprint(i), now)
+		}
+	}
+	_, _, due := controllers.Plan(controllers.DefaultSweepLimits(), parts, referenced, now)
+	if len(due) == 0 || len(due) > expired {
+		t.Errorf("%d snapshots are to be deleted, want some of %d", len(due), expired)
+	}
+}
+
 // TestPlanManyNamespaces: of the chunks of many namespaces, a sweep keeps a limited number in total, and all of a namespace with few.
 func TestPlanManyNamespaces(t *testing.T) {
 	const limit, perSnapshot, few = 100_000, 3, 10

@@ -59,6 +59,8 @@ type comparison struct {
 	unreferenced map[snapshotKey][]snapshot.Part
 	// omitted counts further snapshots of each namespace that no session refers to. A store lists the parts of a snapshot together.
 	omitted map[string]int
+	// dropped counts further ones, of which about as many are due as of those in unreferenced.
+	dropped map[string]int
 	// returned are marked parts of snapshots that a session refers to. Further ones are found again once these are unmarked.
 	returned []snapshot.Part
 	// strayMarks are marks of snapshots that no longer exist.
@@ -124,11 +126,11 @@ func (c *comparison) keepUnreferenced(k *kept, key snapshotKey, part snapshot.Pa
 	}
 	for k.exceeds() {
 		maps.DeleteFunc(c.unreferenced, func(key snapshotKey, parts []snapshot.Part) bool {
-			omit := k.drop(key.namespace, len(parts))
-			if omit {
-				c.omitted[key.namespace]++
+			drop := k.drop(key.namespace, len(parts))
+			if drop {
+				c.dropped[key.namespace]++
 			}
-			return omit
+			return drop
 		})
 	}
 }
@@ -146,7 +148,7 @@ func (c *comparison) keepReturned(k *kept, part snapshot.Part) {
 // compare reads the list of a store and counts the parts of each session. Of each namespace, it keeps at most a number of unreferenced parts, and
 // as many returned ones.
 func (r *references) compare(list iter.Seq2[snapshot.Part, error], most int) (*comparison, error) {
-	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, omitted: map[string]int{}, stored: map[string]int{}}
+	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, omitted: map[string]int{}, dropped: map[string]int{}, stored: map[string]int{}}
 	unreferenced, returned, last := newKept(most), newKept(most), snapshotKey{}
 	for part, err := range list {
 		if err != nil {
@@ -173,8 +175,10 @@ func (r *references) compare(list iter.Seq2[snapshot.Part, error], most int) (*c
 	for key := range c.unreferenced {
 		c.stored[key.namespace]++
 	}
-	for namespace, omitted := range c.omitted {
-		c.stored[namespace] += omitted
+	for _, further := range []map[string]int{c.omitted, c.dropped} {
+		for namespace, snapshots := range further {
+			c.stored[namespace] += snapshots
+		}
 	}
 	for key, found := range r.found {
 		if found {
