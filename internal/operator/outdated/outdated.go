@@ -20,14 +20,13 @@ package outdated
 // Set has objects of one namespace by name, with their resource versions. Those that are settled, because their owners do not exist, need not
 // be read again until they change. The zero value is empty. A Set is not safe for concurrent use.
 type Set struct {
-	open    map[string]string
-	settled map[string]bool
+	open, settled map[string]string
 }
 
 // Put adds an object, or replaces it by another version.
 func (s *Set) Put(name, version string) {
 	if s.open == nil {
-		s.open, s.settled = map[string]string{}, map[string]bool{}
+		s.open, s.settled = map[string]string{}, map[string]string{}
 	}
 	delete(s.settled, name)
 	s.open[name] = version
@@ -52,10 +51,17 @@ func (s *Set) Open(limit int, do func(name, version string)) {
 	}
 }
 
+// SettleAs settles the versions of objects that another set has settled.
+func (s *Set) SettleAs(other *Set) {
+	for name, version := range other.settled {
+		s.Settle(name, version)
+	}
+}
+
 // Settle marks a version of an object as settled. It does nothing if the set has another version, or does not have the object.
 func (s *Set) Settle(name, version string) {
 	if known, found := s.open[name]; found && known == version {
 		delete(s.open, name)
-		s.settled[name] = true
+		s.settled[name] = version
 	}
 }

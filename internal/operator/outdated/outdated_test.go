@@ -50,6 +50,19 @@ func TestSet(t *testing.T) {
 					settled[n] = true
 				}
 			},
+			"list": func(t *rapid.T) {
+				var next Set
+				for n, v := range all {
+					if rapid.Bool().Draw(t, "changed") {
+						v += "x"
+						all[n] = v
+						delete(settled, n)
+					}
+					next.Put(n, v)
+				}
+				next.SettleAs(&s)
+				s = next
+			},
 			"": func(t *rapid.T) {
 				want := maps.Clone(all)
 				maps.DeleteFunc(want, func(n, _ string) bool { return settled[n] })

@@ -220,6 +220,13 @@ func (v *View) replace(all []*stored) {
 	for _, c := range all {
 		addTo(namespaces, c)
 	}
+	v.mu.RLock()
+	for name, ns := range namespaces {
+		if known := v.namespaces[name]; known != nil {
+			ns.outdated.SettleAs(&known.outdated)
+		}
+	}
+	v.mu.RUnlock()
 	v.mu.Lock()
 	v.namespaces = namespaces
 	v.mu.Unlock()
