@@ -73,7 +73,7 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 	if db.reader, err = sql.Open("sqlite", dataSource(path)); err != nil {
 		return nil, err
 	}
-	connections := max(4, 2*runtime.GOMAXPROCS(0)) // a namespace alone has half
+	connections := 2 * max(4, runtime.GOMAXPROCS(0)) // a namespace alone has half
 	db.writes, db.reads = fair.NewBudget(1), fair.NewBudget(int64(connections))
 	db.reader.SetMaxOpenConns(connections)
 	db.reader.SetMaxIdleConns(connections)
