@@ -423,7 +423,7 @@ func largeReads(a *arena, size int) (hostile, harmless request) {
 	return hostile, a.reads(a.plainObject(size))
 }
 
-// deletedTurns saves turns of size bytes and deletes them. The comparison saves as many, and deletes none.
+// deletedTurns saves turns of size bytes and deletes them. The comparison sends as many requests, each of which saves one.
 func deletedTurns(a *arena, size int) (hostile, harmless request) {
 	body := `{"model":"scripted","input":"x","metadata":{"a":"` + strings.Repeat("x", size) + `"}}`
 	hostile = func(ctx context.Context, _ int) (string, int, error) {
@@ -433,7 +433,15 @@ func deletedTurns(a *arena, size int) (hostile, harmless request) {
 		}
 		return answer, size, err
 	}
-	return hostile, a.posts(size, body)
+	post := a.posts(size, body)
+	harmless = func(ctx context.Context, n int) (string, int, error) {
+		answer, _, err := post(ctx, n)
+		if err == nil && answer == "200" {
+			answer, _, err = post(ctx, n)
+		}
+		return answer, size, err
+	}
+	return hostile, harmless
 }
 
 // storedTurn stores a turn of the attacker, and returns its response ID.

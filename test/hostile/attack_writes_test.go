@@ -50,7 +50,7 @@ import (
 // writeAttacks write large amounts of data, or cause the operator to.
 var writeAttacks = map[string]attack{
 	"saves beyond a quota": {
-		clients: 8, small: 1 << 18, large: 1 << 22, prepare: beyondQuota, answers: map[string]bool{"200": true, string(store.CodeQuotaExceeded): true},
+		clients: 2, small: 1 << 18, large: 1 << 22, prepare: beyondQuota, answers: map[string]bool{"200": true, string(store.CodeQuotaExceeded): true},
 	},
 	"bursts of large turns": {clients: 2, small: 4, large: 60, prepare: largeTurns, answers: map[string]bool{"200": true}},
 	"flapping root of a large tree": {
