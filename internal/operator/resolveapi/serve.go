@@ -127,7 +127,7 @@ func (l errorLog) Write(line []byte) (int, error) {
 	if strings.HasPrefix(message, "http: TLS handshake error") {
 		l.V(1).Info(message)
 	} else {
-		l.Info("A connection has failed", "reason", message)
+		l.Info("The server reports an error", "error", message)
 	}
 	return len(line), nil
 }
