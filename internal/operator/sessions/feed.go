@@ -95,7 +95,13 @@ func (f *feeds) run(namespace string, ns *feed) {
 		if !more {
 			return
 		}
-		if rest := f.apply(namespace, e); rest > 0 {
+		rest := f.apply(namespace, e)
+		if e.isList {
+			f.mu.Lock()
+			delete(f.dropped, namespace)
+			f.mu.Unlock()
+		}
+		if rest > 0 {
 			f.rest(ns, rest)
 		}
 	}
@@ -186,7 +192,7 @@ func (f *feeds) wait() {
 	f.dropped = nil
 }
 
-// finish is wait, and lets no namespace rest until then.
+// finish waits until no event is left, and lets no namespace rest until then.
 func (f *feeds) finish() {
 	f.mu.Lock()
 	hurry := f.hurry

@@ -227,6 +227,12 @@ func TestListOfManyChanges(t *testing.T) {
 	if got := list(1, chain.StatusCompleted); got > 2*(turns+leaves) {
 		t.Errorf("%d verdicts were computed for a new list of %d", got, turns+leaves)
 	}
+	for i := turns - 2; i >= 0; i -= 2 { // the list has parents of known turns
+		v.apply("big", event{name: fmt.Sprintf("t%04d", i)})
+	}
+	if got := list(1, chain.StatusCompleted); got > 2*(turns+leaves) {
+		t.Errorf("%d verdicts were computed for a list with half of the turns of a chain", got)
+	}
 	for version, status := range []string{chain.StatusFailed, chain.StatusCompleted} {
 		// One after the other, 300,000. In random order, the nearest failed one of the leaves changes 6 times on average.
 		if got := list(uint64(2+version), status); got > 40*(turns+leaves) {

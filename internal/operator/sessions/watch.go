@@ -262,7 +262,7 @@ func (ns *namespaceView) rest() time.Duration {
 	return rest
 }
 
-// skip notes what an event would have changed that is not applied because the next one of the same object follows already.
+// skip notes what an event would have changed that is not applied because the next one of the same object, or a list, follows already.
 func (v *View) skip(namespace string, e, next event) {
 	if e.record != nil {
 		v.release.replaced(namespace, e.record, next.record)
@@ -309,17 +309,14 @@ func (ns *namespaceView) replace(records []*Record) []string {
 	for name := range ns.names() {
 		removed[name] = true
 	}
-	var added, known []*Record
-	for _, r := range records {
+	var known []*Record
+	for r := range parentsFirst(records) {
 		if removed[r.Name] {
 			known = append(known, r)
 		} else {
-			added = append(added, r)
+			add(ns.put(r, true))
 		}
 		delete(removed, r.Name)
-	}
-	for r := range parentsFirst(added) {
-		add(ns.put(r, true))
 	}
 	// In random order: if the turns of a chain have failed, or have been deleted, each one could otherwise become the nearest such ancestor of
 	// 100,000 turns, one after the other. So only a few do.
