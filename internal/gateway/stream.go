@@ -227,9 +227,9 @@ func (s *relay) forwardOther(ctx context.Context, e *event) error {
 
 // forwardResponse forwards an event that contains a response, which becomes the response of the turn.
 func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data *object) error {
-	var shown int64
-	response, err := inTurn(ctx, s.g, s.call, len(e.data)+len(s.turn.request.object.raw("tools")), func() (*object, error) {
-		response, err := s.readResponse(kind, data)
+	var shown, naming int64
+	response, err := inTurn(ctx, s.g, s.call, len(e.data)+len(s.turn.request.object.raw("tools")), func() (response *object, err error) {
+		response, naming, err = s.readResponse(kind, data)
 		if err == nil {
 			shown = s.turn.shownBytes(response)
 		}
@@ -241,6 +241,8 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 	if err := s.keep(response, len(e.data)); err != nil {
 		return err
 	}
+	s.call.memory.give(s.naming) // of the response before this one
+	s.naming = naming
 	if costs := 2 * shown; costs > smallEvent {
 		if err := s.call.hold(costs); err != nil {
 			return err
@@ -258,26 +260,23 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 	return s.send(ctx, e)
 }
 
-// readResponse returns the response in the data of an event, as the turn has it.
-func (s *relay) readResponse(kind string, data *object) (*object, error) {
-	response, err := objectOf(data.raw("response"))
-	if err != nil {
-		return nil, fmt.Errorf("the response of an event %w", err)
+// readResponse returns the response in the data of an event, as the turn has it, and what it holds for naming its calls.
+func (s *relay) readResponse(kind string, data *object) (response *object, naming int64, err error) {
+	if response, err = objectOf(data.raw("response")); err != nil {
+		return nil, 0, fmt.Errorf("the response of an event %w", err)
 	}
 	s.turn.claim(response)
 	if terminalEvents[kind] != "" {
 		if err := s.align(response); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	naming := s.turn.namingBytes(response)
+	naming = s.turn.namingBytes(response)
 	if err := s.call.hold(naming); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	s.call.memory.give(s.naming) // of the response before this one
-	s.naming = naming
 	s.turn.nameCalls(response)
-	return response, nil
+	return response, naming, nil
 }
 
 // replaceResponse replaces the response in an event by what the client sees of it, which has about the given size.

@@ -77,7 +77,7 @@ func newTransport() http.RoundTripper {
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 10 * time.Second,
 		ForceAttemptHTTP2:   true,
-		MaxIdleConnsPerHost: 256,
+		MaxIdleConnsPerHost: 64, // for each tenant
 		IdleConnTimeout:     90 * time.Second,
 		// A compressed stream is held back until a block is full.
 		DisableCompression: true,
