@@ -291,7 +291,7 @@ func TestPlanDroppedSnapshot(t *testing.T) {
 
 // TestPlanManyNamespacesWithinShare: that other namespaces have many chunks does not make the due ones of a namespace look like more than they are.
 func TestPlanManyNamespacesWithinShare(t *testing.T) {
-	const stored, unreferenced, expired = 100_000, 60_000, 30_000
+	const stored, unreferenced, expired = 100_000, 90_000, 30_000
 	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 	long := now.Add(-48 * time.Hour)
 	var parts, referenced []snapshot.Part
