@@ -133,32 +133,31 @@ func (t *Throttle) forget() {
 func (t *Throttle) note(tenant string, number uint64, outcome Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if outcome == Refused {
-		t.forget()
-	}
-	own := t.own[tenant]
 	switch outcome {
 	case Refused:
-		if own == nil {
-			own = newWindow(t.max)
-			t.own[tenant] = own
-		}
-		own.refused = time.Now()
-		own.halve(number, t.begun)
-		switch t.refused {
-		case "":
-			t.refused = tenant
-		case tenant:
-		default:
-			if t.shared.halve(number, t.begun) {
-				t.refused = ""
-			}
-		}
+		t.refuse(tenant, number)
 	case Served:
 		t.shared.raise(t.max)
-		if own != nil {
+		if own := t.own[tenant]; own != nil {
 			own.raise(t.max)
 		}
+	}
+}
+
+// refuse notes a refused request. The caller holds mu.
+func (t *Throttle) refuse(tenant string, number uint64) {
+	t.forget()
+	own := t.own[tenant]
+	if own == nil {
+		own = newWindow(t.max)
+		t.own[tenant] = own
+	}
+	own.refused = time.Now()
+	own.halve(number, t.begun)
+	if t.refused == "" {
+		t.refused = tenant
+	} else if t.refused != tenant && t.shared.halve(number, t.begun) {
+		t.refused = ""
 	}
 }
 

@@ -220,14 +220,12 @@ func pipeGateway(t *testing.T, begin string, onSave func(*store.Session)) (clien
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.upstream.newTransport = func() http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			body, engine := io.Pipe()
-			context.AfterFunc(r.Context(), func() { _ = engine.CloseWithError(r.Context().Err()) })
-			go func() { _, _ = io.WriteString(engine, begin) }()
-			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}, nil
-		})
-	}
+	g.upstream.of(options.Store.Namespace()).Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		body, engine := io.Pipe()
+		context.AfterFunc(r.Context(), func() { _ = engine.CloseWithError(r.Context().Err()) })
+		go func() { _, _ = io.WriteString(engine, begin) }()
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}, nil
+	})
 	server := g.server(t.Context(), g.Handler())
 	allowHTTP2(server)
 	client, conn := net.Pipe()

@@ -240,15 +240,17 @@ func wholeEvents(response *object, status, final string) iter.Seq[[]byte] {
 		output := response.raw("output")
 		response.set("status", quote(store.StatusInProgress))
 		response.set("output", "[]")
-		more, i := send("response.created", "response", response.String()), 0
+		if !send("response.created", "response", response.String()) {
+			return
+		}
+		i := 0
 		for _, item := range jsonvalue.Elements(output) {
 			index := strconv.Itoa(i)
-			if more = more && send("response.output_item.added", "output_index", index, "item", item) &&
-				send(eventItemDone, "output_index", index, "item", item); !more {
+			if !send("response.output_item.added", "output_index", index, "item", item) || !send(eventItemDone, "output_index", index, "item", item) {
 				return
 			}
 			i++
 		}
-		_ = more && send("response."+status, "response", final)
+		send("response."+status, "response", final)
 	}
 }

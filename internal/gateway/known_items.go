@@ -102,7 +102,7 @@ func (k *knownItems) hold(bytes int64) error {
 // release returns the memory of all that was read.
 func (k *knownItems) release() { k.c.memory.give(k.held) }
 
-// find returns an item, or "" if it is not stored.
+// find returns an item, or "" if it is not stored or too many turns have been read.
 func (k *knownItems) find(ctx context.Context, name itemName) (string, error) {
 	for turn := k.unread(name); turn != ""; turn = k.unread(name) {
 		if err := k.read(ctx, turn); err != nil {
@@ -112,8 +112,9 @@ func (k *knownItems) find(ctx context.Context, name itemName) (string, error) {
 	return k.item(name), nil
 }
 
-// unread returns a turn that must be read before it is known whether an item is stored, or "" if there is none, or if too many turns have been
-// read. If the item's turn was deleted after an earlier request with the same Idempotency-Key, that request's turn has a copy.
+// unread returns the response ID of the next turn to read in order to find an item. It returns "" once the item is found, and when no turn is
+// left or maxReads turns have been read. If the item's turn was deleted after an earlier request with the same Idempotency-Key, that
+// request's turn has a copy.
 func (k *knownItems) unread(name itemName) string {
 	if k.item(name) != "" {
 		return ""

@@ -70,9 +70,7 @@ type relay struct {
 	http2 bool
 	// unflushed is set while events are written that the client may not have received.
 	unflushed bool
-	// naming is the memory for the IDs of the calls in the last response: see turn.namingBytes.
-	naming  int64
-	partial partial
+	partial   partial
 	// calls are the IDs of the calls of the output.
 	calls calls
 	// ended is set once the outcome of the turn is known, immediately before it is saved. Later outcomes are ignored.
@@ -238,11 +236,9 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 	if err != nil {
 		return err
 	}
-	if err := s.keep(response, len(e.data)); err != nil {
+	if err := s.keep(response, len(e.data), naming); err != nil {
 		return err
 	}
-	s.call.memory.give(s.naming) // of the response before this one
-	s.naming = naming
 	if costs := 2 * shown; costs > smallEvent {
 		if err := s.call.hold(costs); err != nil {
 			return err
@@ -310,15 +306,15 @@ func (s *relay) inTurn(ctx context.Context, bytes int, work func()) error {
 	return err
 }
 
-// keep makes a response the response of the turn. It shares the memory of its event, whose size is bytes.
-func (s *relay) keep(response *object, bytes int) error {
+// keep makes a response the response of the turn. It shares the memory of its event, whose size is bytes, and held is held for it already.
+func (s *relay) keep(response *object, bytes int, held int64) error {
 	s.call.memory.give(int64(s.partial.responseBytes))
-	s.partial.response, s.partial.responseBytes = nil, 0
+	s.partial.response, s.partial.responseBytes = nil, int(held)
 	if bytes > smallEvent {
 		if err := s.call.hold(int64(bytes)); err != nil {
 			return err
 		}
-		s.partial.responseBytes = bytes
+		s.partial.responseBytes += bytes
 	}
 	s.partial.response = response
 	return nil

@@ -42,17 +42,14 @@ const unreadAnswerBytes = 64 << 10
 // upstream sends requests to the engine. Each tenant has connections of its own: a server ends one with HTTP/2 on which many requests are
 // canceled, with all others on it.
 type upstream struct {
-	base         string // without the /v1
-	newTransport func() http.RoundTripper
+	base string // without the /v1
 
 	mu      sync.Mutex
 	clients map[string]*http.Client // by tenant, as many as the tenants file has had
 }
 
 func newUpstream(base *url.URL) *upstream {
-	return &upstream{
-		base: strings.TrimSuffix(strings.TrimRight(base.String(), "/"), "/v1"), newTransport: newTransport, clients: map[string]*http.Client{},
-	}
+	return &upstream{base: strings.TrimSuffix(strings.TrimRight(base.String(), "/"), "/v1"), clients: map[string]*http.Client{}}
 }
 
 // of returns the client of a tenant.
@@ -62,7 +59,7 @@ func (u *upstream) of(tenant string) *http.Client {
 	client := u.clients[tenant]
 	if client == nil {
 		client = &http.Client{
-			Transport: u.newTransport(),
+			Transport: newTransport(),
 			// A redirect would send the key and the conversation to another server.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
@@ -71,7 +68,7 @@ func (u *upstream) of(tenant string) *http.Client {
 	return client
 }
 
-func newTransport() http.RoundTripper {
+func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,

@@ -34,7 +34,7 @@ type health struct {
 	live, ready map[string]healthz.Checker
 }
 
-// The limits of the probes' server: whoever reaches its port can send it requests. controller-runtime's own one accepts headers of a megabyte.
+// Limits for the health probe server. It has no authentication, and the server in controller-runtime accepts headers of up to 1 MiB.
 const (
 	probeHeaderBytes   = 4 << 10
 	probeHeaderValues  = 64

@@ -51,7 +51,8 @@ type Record struct {
 	Written         sessions.Fingerprint
 	HistoryRevision string
 	// Created is when the object was created, Assigned when a field other than its status was last set to a value, Updated when something
-	// other than its status was last changed (a label or annotation that was removed leaves no trace), and Activity when its last turn was stored, as far as the status has it.
+	// other than its status was last changed (a label or annotation that was removed leaves no trace), and Activity when its last turn was
+	// stored, as far as the status has it.
 	Created, Assigned, Updated, Activity sessions.Seconds
 	// Since is when the status of the HeadResolved condition last changed.
 	Since sessions.Seconds
