@@ -110,6 +110,7 @@ func (a *arena) settle(of attack) {
 // tenant is a service account with the rights of the ClusterRole edit in its namespace.
 type tenant struct {
 	namespace string
+	config    *rest.Config
 	// kube sends requests unchanged, and does not retry rejected ones.
 	kube  rest.Interface
 	store *store.Store
@@ -130,6 +131,7 @@ func (a *arena) newTenant() *tenant {
 	}
 	config.QPS = -1
 	config.Wrap(t.refused.count)
+	t.config = config
 	if t.kube, err = kubeclient.New(config); err != nil {
 		a.Fatal(err)
 	}
@@ -167,8 +169,10 @@ func (t *tenant) patch(ctx context.Context, namespace, id, responseStatus string
 }
 
 // resolve returns a request for a history.
-func (t *tenant) resolve(id string) *rest.Request {
-	return t.kube.Get().AbsPath("/apis/resolve.catena.dev/v1alpha1/namespaces", t.namespace, "inputitems", id).
+func (t *tenant) resolve(id string) *rest.Request { return t.resolveWith(t.kube, id) }
+
+func (t *tenant) resolveWith(client rest.Interface, id string) *rest.Request {
+	return client.Get().AbsPath("/apis/resolve.catena.dev/v1alpha1/namespaces", t.namespace, "inputitems", id).
 		Param("maxDepth", "10000").MaxRetries(0)
 }
 

@@ -40,6 +40,9 @@ var resolveAttacks = map[string]attack{
 	"cold histories": {
 		clients: 16, small: 16, large: 64, prepare: coldHistories, answers: map[string]bool{"200": true, "429": false},
 	},
+	"WebSockets of the resolve API": {
+		clients: 64, small: 10, large: 10, prepare: upgrades, answers: map[string]bool{"400 UnexpectedServerResponse": true},
+	},
 	"many clients request one history": {
 		clients: 64, small: 2, large: 8, prepare: oneHistory, answers: map[string]bool{"200": true, "429": false},
 	},
@@ -75,8 +78,12 @@ func bodiesOf(size int) string {
 
 // resolves returns a request for a history that is read as fast as possible.
 func (a *arena) resolves(id func(n int) string) request {
+	return a.resolvesWith(func(n int) *rest.Request { return a.attacker.resolve(id(n)) })
+}
+
+func (a *arena) resolvesWith(request func(n int) *rest.Request) request {
 	return func(ctx context.Context, n int) (string, int, error) {
-		_, err := kubeclient.Read(ctx, a.attacker.resolve(id(n)))
+		_, err := kubeclient.Read(ctx, request(n))
 		answer, err := answerOf(err)
 		return answer, 1, err
 	}
@@ -104,6 +111,26 @@ func slowReaders(a *arena, size int) (hostile, harmless request) {
 		return answer, unreadBytes, err
 	}
 	return hostile, a.reads(a.plainObject(1 << 20))
+}
+
+// upgrades requests histories of size turns over WebSockets, some of them with handshakes that are not complete. The kube-apiserver makes a
+// connection to the resolve API for each of them.
+func upgrades(a *arena, size int) (hostile, harmless request) {
+	last := a.chainOf("upgraded", size, "", ok)
+	config := rest.CopyConfig(a.attacker.config)
+	config.NextProtos = []string{"http/1.1"} // HTTP/2 has no upgrades
+	client, err := kubeclient.New(config)
+	if err != nil {
+		a.Fatal(err)
+	}
+	request := func(n int) *rest.Request {
+		upgrade := a.attacker.resolveWith(client, last).SetHeader("Connection", "Upgrade").SetHeader("Upgrade", "websocket")
+		if n%2 == 0 {
+			return upgrade
+		}
+		return upgrade.SetHeader("Sec-WebSocket-Version", "13").SetHeader("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==")
+	}
+	return a.resolvesWith(request), a.resolvesWith(func(int) *rest.Request { return a.attacker.resolveWith(client, last) })
 }
 
 // deepBrokenChain: a chain of size turns whose first parent is missing, so that each of its turns has to be confirmed.

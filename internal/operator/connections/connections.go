@@ -23,62 +23,157 @@ import (
 	"sync"
 )
 
-// Limit returns a listener that closes the connections of an address beyond a number.
+// waiting is how many connections of an address may wait for each one that it may have. They take no memory of the server's.
+const waiting = 4
+
+// Limit returns a listener whose connections of an address beyond a number wait, in their order, until others of the address are closed. Further
+// ones are closed. All clients of the kube-apiserver have one address, and one of them can make it connect again and again.
 func Limit(next net.Listener, perAddress int) net.Listener {
-	return &listener{Listener: next, perAddress: perAddress, open: map[string]int{}}
+	l := &listener{
+		Listener: next, perAddress: perAddress, admitted: make(chan admission), done: make(chan struct{}), clients: map[string]*client{},
+	}
+	go l.run()
+	return l
 }
 
 type listener struct {
 	net.Listener
 	perAddress int
+	admitted   chan admission
+	close      sync.Once
+	done       chan struct{} // closed with the listener
 
-	mu   sync.Mutex
-	open map[string]int // the number of connections by address
+	mu      sync.Mutex
+	clients map[string]*client // by address
+}
+
+// client is an address with at least one connection.
+type client struct {
+	open    int
+	waiting []*conn
+}
+
+// admission is a result of Accept.
+type admission struct {
+	conn net.Conn
+	err  error
 }
 
 // Accept returns the next connection.
 func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case next := <-l.admitted:
+		return next.conn, next.err
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close closes the listener, and the connections that wait.
+func (l *listener) Close() error {
+	l.close.Do(func() { close(l.done) })
+	err := l.Listener.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.clients {
+		for _, waiting := range c.waiting {
+			_ = waiting.Conn.Close()
+		}
+		c.waiting = nil
+	}
+	return err
+}
+
+// run admits connections until the listener is closed.
+func (l *listener) run() {
 	for {
 		accepted, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
+		if err == nil {
+			if c := l.newConn(accepted); l.enter(c) {
+				l.admit(admission{conn: c})
+			}
+			continue
 		}
-		address, _, err := net.SplitHostPort(accepted.RemoteAddr().String())
-		if err != nil {
-			address = accepted.RemoteAddr().String()
+		if !l.admit(admission{err: err}) {
+			return
 		}
-		if l.add(address) {
-			return &conn{Conn: accepted, closed: sync.OnceFunc(func() { l.remove(address) })}, nil
-		}
-		_ = accepted.Close()
 	}
 }
 
-func (l *listener) add(address string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open[address] >= l.perAddress {
+// admit has Accept return a result, unless the listener is closed first.
+func (l *listener) admit(next admission) bool {
+	select {
+	case l.admitted <- next:
+		return true
+	case <-l.done:
+		if next.conn != nil {
+			_ = next.conn.Close()
+		}
 		return false
 	}
-	l.open[address]++
-	return true
 }
 
-func (l *listener) remove(address string) {
+func (l *listener) newConn(accepted net.Conn) *conn {
+	address, _, err := net.SplitHostPort(accepted.RemoteAddr().String())
+	if err != nil {
+		address = accepted.RemoteAddr().String()
+	}
+	return &conn{Conn: accepted, address: address, closed: sync.OnceFunc(func() { l.leave(address) })}
+}
+
+// enter reports whether a connection may be used. Otherwise, it waits or is closed.
+func (l *listener) enter(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open[address]--; l.open[address] == 0 {
-		delete(l.open, address)
+	of := l.clients[c.address]
+	if of == nil {
+		of = &client{}
+		l.clients[c.address] = of
 	}
+	switch {
+	case of.open < l.perAddress:
+		of.open++
+		return true
+	case len(of.waiting) < waiting*l.perAddress:
+		of.waiting = append(of.waiting, c)
+	default:
+		_ = c.Conn.Close()
+	}
+	return false
+}
+
+// leave ends the use of a connection of an address, and admits one that waits.
+func (l *listener) leave(address string) {
+	if next := l.next(address); next != nil {
+		l.admit(admission{conn: next})
+	}
+}
+
+// next returns the connection that may be used instead of one that is not used any more, or nil.
+func (l *listener) next(address string) *conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.clients[address]
+	if len(of.waiting) > 0 {
+		next := of.waiting[0]
+		of.waiting = of.waiting[1:]
+		return next
+	}
+	if of.open--; of.open == 0 {
+		delete(l.clients, address)
+	}
+	return nil
 }
 
 type conn struct {
 	net.Conn
-	closed func()
+	address string
+	closed  func()
 }
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
+	err := c.Conn.Close()
 	c.closed()
-	return c.Conn.Close()
+	return err
 }

@@ -21,13 +21,15 @@ import (
 	"testing"
 )
 
-// TestPerAddress: an address has a number of connections, and gets another one when one is closed, even more than once.
+// TestPerAddress: an address has a number of connections. Further ones wait, one after another, until one is closed, even more than once, and
+// those beyond are closed.
 func TestPerAddress(t *testing.T) {
+	const open = 2
 	next, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := Limit(next, 2)
+	l := Limit(next, open)
 	dial := func() net.Conn {
 		t.Helper()
 		client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
@@ -37,38 +39,61 @@ func TestPerAddress(t *testing.T) {
 		t.Cleanup(func() { _ = client.Close() })
 		return client
 	}
-	accept := func() net.Conn {
-		t.Helper()
-		server, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return server
-	}
-	dial()
-	dial()
-	first, second := accept(), accept()
-	refused := dial()
 	accepted := make(chan net.Conn)
 	go func() {
 		defer close(accepted)
-		if c, err := l.Accept(); err == nil {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
 			accepted <- c
 		}
 	}()
-	if _, err := refused.Read(make([]byte, 1)); err == nil {
-		t.Error("the third connection has been answered")
+	accept := func(client net.Conn) net.Conn {
+		t.Helper()
+		server := <-accepted
+		if got, want := server.RemoteAddr().String(), client.LocalAddr().String(); got != want {
+			t.Errorf("accepted %s, want %s", got, want)
+		}
+		return server
 	}
-	_, _ = first.Close(), first.Close()
-	client, server := dial(), <-accepted
-	if got, want := server.RemoteAddr().String(), client.LocalAddr().String(); got != want {
-		t.Errorf("accepted %s, want %s", got, want)
+	closed := func(client net.Conn) {
+		t.Helper()
+		if _, err := client.Read(make([]byte, 1)); err == nil {
+			t.Error("a connection beyond the limit has been answered")
+		}
 	}
-	_, _, _ = second.Close(), server.Close(), l.Close()
+	var used []net.Conn
+	for range open {
+		used = append(used, accept(dial()))
+	}
+	var queue []net.Conn
+	for range open * waiting {
+		queue = append(queue, dial())
+	}
+	closed(dial())
+	first, last := queue[0], queue[len(queue)-1]
+	_, _ = used[0].Close(), used[0].Close()
+	used[0] = accept(first)
+	select {
+	case <-accepted:
+		t.Error("two connections were accepted instead of one")
+	default:
+	}
+	for _, client := range queue[1 : len(queue)-1] {
+		_ = used[0].Close()
+		used[0] = accept(client)
+	}
+	_ = l.Close()
+	closed(last)
+	for _, server := range used {
+		_ = server.Close()
+	}
 	if _, ok := <-accepted; ok {
 		t.Error("another connection was accepted")
 	}
-	if open := l.(*listener).open; len(open) > 0 {
-		t.Errorf("%v connections are left", open)
+	if left := l.(*listener).clients; len(left) > 0 {
+		t.Errorf("%v connections are left", left)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -123,40 +124,22 @@ func (a *answer) InputStream(ctx context.Context, _, accept string) (io.ReadClos
 
 // stream is an answer that is being sent. It is generated while it is sent, so that it takes little memory besides the items,
 // which other answers share, however slowly its client reads.
-type stream struct {
-	answer *answer
-	pipe   *io.PipeReader // nil unless the answer is read
-}
+type stream struct{ answer *answer }
 
 var _ io.WriterTo = &stream{}
 
-// WriteTo implements io.WriterTo, which sends the answer, except over a WebSocket.
+// WriteTo implements io.WriterTo, which sends the answer.
 func (s *stream) WriteTo(w io.Writer) (int64, error) {
 	n, err := s.answer.WriteTo(w)
 	bytesTotal.Add(float64(n))
 	return n, err
 }
 
-// Read implements io.Reader.
-func (s *stream) Read(p []byte) (int, error) {
-	if s.pipe == nil {
-		var w *io.PipeWriter
-		s.pipe, w = io.Pipe()
-		go func() {
-			_, err := s.WriteTo(w)
-			_ = w.CloseWithError(err)
-		}()
-	}
-	return s.pipe.Read(p)
-}
+// Read implements io.Reader, which io.Copy does not call.
+func (*stream) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }
 
 // Close implements io.Closer.
-func (s *stream) Close() error {
-	if s.pipe == nil {
-		return nil
-	}
-	return s.pipe.Close()
-}
+func (*stream) Close() error { return nil }
 
 // WriteTo writes the InputItems as JSON, with the items straight from the history.
 func (a *answer) WriteTo(to io.Writer) (int64, error) {

@@ -193,13 +193,13 @@ func TestInputStream(t *testing.T) {
 			if contentType != tc.wantType {
 				t.Errorf("Unexpected content type: want %s, got %s", tc.wantType, contentType)
 			}
-			body, err := io.ReadAll(stream)
-			if err != nil {
+			var body bytes.Buffer
+			if _, err := io.Copy(&body, stream); err != nil {
 				t.Fatalf("Unexpected error: %v", err)
 			}
 			var got resolvev1alpha1.InputItems
-			if err := json.Unmarshal(body, &got); err != nil {
-				t.Fatalf("Unable to read %s: %v", body, err)
+			if err := json.Unmarshal(body.Bytes(), &got); err != nil {
+				t.Fatalf("Unable to read %s: %v", body.Bytes(), err)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("Unexpected answer (-want,+got):\n%s", diff)
@@ -266,19 +266,6 @@ func TestAnswerClosed(t *testing.T) {
 	_ = r.Close()
 	if _, err := a.WriteTo(w); err == nil {
 		t.Error("The error of the writer was not returned")
-	}
-	stream, _, _, err := a.InputStream(t.Context(), "", runtime.ContentTypeJSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Read(make([]byte, 1)); err != nil {
-		t.Error(err)
-	}
-	if err := stream.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := stream.Read(make([]byte, 1)); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("Unexpected error after Close: %v", err)
 	}
 }
 

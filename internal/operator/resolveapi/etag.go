@@ -72,12 +72,11 @@ type conditionalKey struct{}
 // restrictions are those of k8s.io/apiserver for the media types of an answer: what it does not accept, it skips in the list of a client.
 var restrictions = handlers.RequestScope{TableConvertor: tableConvertor{}}
 
-// withConditions makes requests conditional, except those for a Table or for metadata only, which do not return an answer as it is, and those
-// over a WebSocket.
+// withConditions makes requests conditional, except those for a Table or for metadata only, which do not return an answer as it is.
 func withConditions(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		media, ok := negotiation.NegotiateMediaTypeOptions(req.Header.Get("Accept"), codecs.SupportedMediaTypes(), &restrictions)
-		if !ok || media.Convert != nil || req.Header.Get("Upgrade") != "" {
+		if !ok || media.Convert != nil {
 			next.ServeHTTP(w, req)
 			return
 		}

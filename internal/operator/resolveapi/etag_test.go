@@ -17,10 +17,8 @@ limitations under the License.
 package resolveapi
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -241,30 +239,5 @@ func TestNotModified(t *testing.T) {
 	}
 	if got := ts.conditionalGet(t, sessionVerdicts, header{"If-None-Match": {"*"}}); got.code != http.StatusOK || got.etag() != "" {
 		t.Errorf("verdicts: got %d with the ETag %q", got.code, got.etag())
-	}
-}
-
-// TestWebSocketIsNotConditional: an answer over a WebSocket is sent, whatever the client has.
-func TestWebSocketIsNotConditional(t *testing.T) {
-	revision, reads := 1, 0
-	ts := startServer(t, revisedStub(t, &revision, &reads))
-	plain := ts.conditionalGet(t, inputItems+"resp_2", http.Header{})
-	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", strings.TrimPrefix(ts.url, "https://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	_, err = fmt.Fprintf(conn, "GET %sresp_2 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Origin: https://localhost\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nIf-None-Match: %s\r\n\r\n", inputItems, plain.etag())
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = response.Body.Close()
-	if response.StatusCode != http.StatusSwitchingProtocols || response.Header.Get("ETag") != "" {
-		t.Errorf("got %d with the ETag %q, want 101 without", response.StatusCode, response.Header.Get("ETag"))
 	}
 }

@@ -154,13 +154,23 @@ func (p *placeholder) Close() error {
 // Addr returns the address of the listener with the connections.
 func (p *placeholder) Addr() net.Addr { return p.address }
 
-// checkHeader rejects headers with many values, before anything waits that holds them.
-func checkHeader(next http.Handler) http.Handler {
+// checkRequest rejects headers with many values, before anything waits that holds them, and WebSockets, over which k8s.io/apiserver would
+// answer: it has no deadline for them, and its process ends if such a request arrives at its deadline. A body, which no request of the API
+// needs, is not waited for.
+func checkRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if httpheader.Exceeds(req.Header, maxHeaderValues) {
-			http.Error(w, "the header has too many values", http.StatusRequestHeaderFieldsTooLarge)
-			return
+		upgrade := len(req.Header["Upgrade"]) > 0
+		if hasBody := req.ContentLength != 0; req.ProtoMajor == 1 && (upgrade || hasBody) {
+			w.Header().Set("Connection", "close") // the kube-apiserver makes a connection of its own for an upgrade
+			defer func() { _ = http.NewResponseController(w).SetReadDeadline(time.Unix(0, 1)) }()
 		}
-		next.ServeHTTP(w, req)
+		switch {
+		case httpheader.Exceeds(req.Header, maxHeaderValues):
+			http.Error(w, "the header has too many values", http.StatusRequestHeaderFieldsTooLarge)
+		case upgrade:
+			http.Error(w, "the API has no protocol to upgrade to", http.StatusBadRequest)
+		default:
+			next.ServeHTTP(w, req)
+		}
 	})
 }

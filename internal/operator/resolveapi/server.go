@@ -73,7 +73,7 @@ func New(
 	}
 	s := &Server{view: view, clientCAs: clientCAs, connections: o.Connections}
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return checkHeader(s.sendElsewhere(limits.share(clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(withRequestID(withHandled(withConditions(api))), c))))))
+		return checkRequest(s.sendElsewhere(limits.share(clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(withRequestID(withHandled(withConditions(api))), c))))))
 	}
 	config.AddReadyzChecks(healthz.NamedCheck("sessions-synced", s.synced), healthz.NamedCheck("client-cas", clientCAs.check))
 

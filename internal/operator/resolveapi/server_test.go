@@ -17,12 +17,16 @@ limitations under the License.
 package resolveapi
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptrace"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -392,6 +396,54 @@ func TestServerWithoutKubeAPIServer(t *testing.T) {
 			}
 			if code != 503 || got.Reason != metav1.StatusReasonServiceUnavailable || header.Get("Retry-After") != "1" {
 				t.Errorf("Unexpected response: want 503 with a Retry-After of 1, got %d, %v, %+v", code, header, got)
+			}
+		})
+	}
+}
+
+// TestConnectionsAreNotHeld: a request for a WebSocket is refused, and a request whose body does not arrive is answered. Then the connection
+// ends at once.
+func TestConnectionsAreNotHeld(t *testing.T) {
+	ts := startServer(t, resolveStub(t))
+	const upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+	for name, tc := range map[string]struct {
+		header string
+		want   int
+	}{
+		"WebSocket": {
+			header: upgrade + "Origin: https://localhost\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n",
+			want:   http.StatusBadRequest,
+		},
+		"WebSocket without a key":       {header: upgrade, want: http.StatusBadRequest},
+		"WebSocket with a body":         {header: upgrade + "Content-Length: 100000\r\n", want: http.StatusBadRequest},
+		"body that does not arrive":     {header: "Content-Length: 100000\r\n", want: http.StatusOK},
+		"body of unknown size":          {header: "Transfer-Encoding: chunked\r\n", want: http.StatusOK},
+		"body that would be asked for":  {header: "Content-Length: 100000\r\nExpect: 100-continue\r\n", want: http.StatusOK},
+		"another protocol, without end": {header: "Connection: Upgrade\r\nUpgrade: h2c\r\n", want: http.StatusBadRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", strings.TrimPrefix(ts.url, "https://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			if _, err := fmt.Fprintf(conn, "GET %sresp_2 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\n%s\r\n", inputItems, tc.header); err != nil {
+				t.Fatal(err)
+			}
+			reader := bufio.NewReader(conn)
+			response, err := http.ReadResponse(reader, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != tc.want {
+				t.Errorf("got %d: %v, want %d", response.StatusCode, err, tc.want)
+			}
+			_ = response.Body.Close()
+			if err := conn.SetReadDeadline(time.Now().Add(headerTimeout)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := reader.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the connection has not ended: %v", err)
 			}
 		})
 	}
