@@ -32,6 +32,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
@@ -107,6 +108,7 @@ func (o *OwnerVersions) pass(ctx context.Context) (failed int, first error) {
 				views[key.kind].Settle(key.NamespacedName, version)
 				return nil
 			}
+			ownerFailures.Inc()
 			mu.Lock()
 			defer mu.Unlock()
 			if failed++; first == nil {
@@ -204,6 +206,13 @@ func (o *OwnerVersions) exists(ctx context.Context, namespace string, owner *met
 	return err == nil && found.UID == owner.UID, err
 }
 
+var ownerFailures = prometheus.NewCounter(prometheus.CounterOpts{
+	Name: "catena_owner_reference_failures_total",
+	Help: "Number of failed attempts to rewrite the outdated ownerReferences of an object. They are repeated every --owner-reference-interval.",
+})
+
+func init() { metrics.Registry.MustRegister(ownerFailures) }
+
 var outdatedOwnersDesc = prometheus.NewDesc("catena_outdated_owner_references",
 	"Number of objects with an ownerReference to a session, chunk or conversation in another version of the API than the operator's. A version that is to "+
 		"be removed must be served until this is 0. Only the leader reports it.", []string{"kind"}, nil)
@@ -214,7 +223,7 @@ var _ prometheus.Collector = &OwnerVersions{}
 func (o *OwnerVersions) Describe(descs chan<- *prometheus.Desc) { descs <- outdatedOwnersDesc }
 
 // Collect implements prometheus.Collector. No metric is exported until everything has been listed once.
-func (o *OwnerVersions) Collect(metrics chan<- prometheus.Metric) {
+func (o *OwnerVersions) Collect(collected chan<- prometheus.Metric) {
 	views := o.views()
 	for _, view := range views {
 		if !view.HasSynced() {
@@ -222,6 +231,6 @@ func (o *OwnerVersions) Collect(metrics chan<- prometheus.Metric) {
 		}
 	}
 	for kind, view := range views {
-		metrics <- prometheus.MustNewConstMetric(outdatedOwnersDesc, prometheus.GaugeValue, float64(view.CountOutdated()), kind)
+		collected <- prometheus.MustNewConstMetric(outdatedOwnersDesc, prometheus.GaugeValue, float64(view.CountOutdated()), kind)
 	}
 }

@@ -34,6 +34,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/controllers"
@@ -241,6 +242,9 @@ func TestOwnerVersionsFail(t *testing.T) {
 	}
 	wantOutdated(t, ns, names...)
 	refused := errors.New("refused")
+	failures := func() float64 {
+		return sum(t, metrics.Registry, "catena_owner_reference_failures_total", func(map[string]string) bool { return true })
+	}
 	for want, answer := range map[int]error{len(names): refused, 1: context.DeadlineExceeded} {
 		var requests atomic.Int32
 		o := ownerVersions(t, interceptor.Funcs{
@@ -252,7 +256,11 @@ func TestOwnerVersionsFail(t *testing.T) {
 				return answer
 			},
 		})
+		before := failures()
 		failed, err := controllers.RewriteOwners(t.Context(), o)
+		if counted := failures() - before; counted != float64(failed) {
+			t.Errorf("%v: %d rewrites failed, and %v are counted", answer, failed, counted)
+		}
 		if err == nil || !strings.Contains(err.Error(), "of ResponseSession "+ns) || failed < want {
 			t.Errorf("%v: %d rewrites failed: %v", answer, failed, err)
 		}

@@ -94,7 +94,7 @@ func TestHealthOfQueue(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
 	sessions := &ResponseSessionReconciler{Clock: clock, StallTimeout: 5 * time.Minute, order: newOrder(1)}
 	testHealth(t, clock, "session", sessions.order, &sessions.progress, sessions.Healthy)
-	reporter := NewSnapshotReporter(nil, clock, 5*time.Minute)
+	reporter := NewSnapshotReporter(nil, DefaultStatusLimits(), clock, 5*time.Minute)
 	defer reporter.queue.ShutDown()
 	testHealth(t, clock, "unreadable snapshot", reporter.order, &reporter.progress, reporter.Healthy)
 	var heads progress

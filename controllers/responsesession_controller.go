@@ -22,7 +22,6 @@ limitations under the License.
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -198,9 +197,18 @@ func (r *ResponseSessionReconciler) reconcile(ctx context.Context, req ctrl.Requ
 	statusWait, statusErr := r.reconcileStatus(ctx, verdict)
 	verdict.Record = r.current(verdict.Record)
 	ownerWait, ownerErr := r.reconcileOwner(ctx, verdict, unchanged)
-	reportErr := r.clearReport(ctx, r.current(verdict.Record))
-	next := cmp.Or(min(statusWait, ownerWait), max(statusWait, ownerWait))
-	return ctrl.Result{RequeueAfter: next}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))
+	reportWait, reportErr := r.clearReport(ctx, r.current(verdict.Record))
+	return ctrl.Result{RequeueAfter: earliest(statusWait, ownerWait, reportWait)}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))
+}
+
+// earliest returns the shortest of the waits, those of 0 left out, or 0.
+func earliest(waits ...time.Duration) (first time.Duration) {
+	for _, wait := range waits {
+		if wait > 0 && (first == 0 || wait < first) {
+			first = wait
+		}
+	}
+	return first
 }
 
 // current returns the record of a session as the last write has left it. Each write is for the version that the view knows: if it

@@ -156,7 +156,7 @@ func TestReportsAreFair(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reporter := controllers.NewSnapshotReporter(reports, clocktesting.NewFakePassiveClock(startTime), stallTimeout)
+	reporter := controllers.NewSnapshotReporter(reports, statuses, clocktesting.NewFakePassiveClock(startTime), stallTimeout)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- reporter.Start(ctx) }()

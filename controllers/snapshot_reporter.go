@@ -61,6 +61,7 @@ type SnapshotReporter struct {
 	client       client.Client
 	clock        clock.PassiveClock
 	stallTimeout time.Duration
+	paces        statusPaces
 	order        *fair.Queue[reconcile.Request]
 	queue        workqueue.TypedRateLimitingInterface[reconcile.Request]
 	progress     progress
@@ -70,12 +71,13 @@ type SnapshotReporter struct {
 	pending map[string]map[reconcile.Request]*sessions.Record
 }
 
-// NewSnapshotReporter returns a reporter that writes with a client. Healthy fails after the stallTimeout.
-func NewSnapshotReporter(c client.Client, clock clock.PassiveClock, stallTimeout time.Duration) *SnapshotReporter {
+// NewSnapshotReporter returns a reporter that writes with a client, within the limits. Healthy fails after the stallTimeout.
+func NewSnapshotReporter(c client.Client, limits StatusLimits, clock clock.PassiveClock, stallTimeout time.Duration) *SnapshotReporter {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff)
 	order := fair.NewQueue(namespaceOf, reportWorkers, reportWorkers)
 	return &SnapshotReporter{
-		client: c, clock: clock, stallTimeout: stallTimeout, order: order, queue: withOrder(order)("snapshot-reports", limiter),
+		client: c, clock: clock, stallTimeout: stallTimeout, paces: newStatusPaces(limits),
+		order: order, queue: withOrder(order)("snapshot-reports", limiter),
 		pending: map[string]map[reconcile.Request]*sessions.Record{},
 	}
 }
@@ -123,6 +125,11 @@ func (r *SnapshotReporter) work(ctx context.Context) {
 		r.mu.Lock()
 		record := r.pending[key.Namespace][key]
 		r.mu.Unlock()
+		if wait := r.paces.readableDelay(r.clock.Now(), &record.Object); wait > 0 {
+			r.queue.Done(key)
+			r.queue.AddAfter(key, wait)
+			continue
+		}
 		finish := r.progress.start(r.clock.Now())
 		err := ignoreGone(r.report(ctx, record))
 		finish()
@@ -162,11 +169,15 @@ func (r *SnapshotReporter) report(ctx context.Context, record *sessions.Record) 
 }
 
 // clearReport sets the SnapshotReadable condition of a session to True if its bodies are readable although a replica failed to
-// read them, or failed to read the bodies of an earlier generation.
-func (r *ResponseSessionReconciler) clearReport(ctx context.Context, record *sessions.Record) error {
+// read them, or failed to read the bodies of an earlier generation. If the write must wait, it returns the delay.
+func (r *ResponseSessionReconciler) clearReport(ctx context.Context, record *sessions.Record) (wait time.Duration, err error) {
 	inObject := record.Snapshot == nil && record.Problem == nil
 	if readable := inObject || record.Verified; !readable || record.Reported == 0 {
-		return nil
+		r.paces.readable.Forget(record.NamespacedName())
+		return 0, nil
+	}
+	if wait = r.paces.readableDelay(r.Clock.Now(), &record.Object); wait > 0 {
+		return wait, nil
 	}
 	written, err := applySnapshotReadable(ctx, r.Client, record, record.Version(), metav1.Condition{
 		Status:             metav1.ConditionTrue,
@@ -175,12 +186,12 @@ func (r *ResponseSessionReconciler) clearReport(ctx context.Context, record *ses
 		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
 	})
 	if err != nil {
-		return fmt.Errorf("unable to set the SnapshotReadable condition: %w", err)
+		return 0, fmt.Errorf("unable to set the SnapshotReadable condition: %w", err)
 	}
 	r.View.Observe(record.Namespace, record.Name, func(known *sessions.Record) *sessions.Record {
 		return known.WithMetadata(written).WithoutReport()
 	})
-	return nil
+	return 0, nil
 }
 
 // applySnapshotReadable applies the SnapshotReadable condition of a session and returns the resulting metadata.

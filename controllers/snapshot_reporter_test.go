@@ -67,7 +67,7 @@ func TestStalledReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reporter := controllers.NewSnapshotReporter(c, op.clock, stallTimeout)
+	reporter := controllers.NewSnapshotReporter(c, statuses, op.clock, stallTimeout)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- reporter.Start(ctx) }()

@@ -38,7 +38,7 @@ type StatusLimits struct {
 	RewritesPerSecond float64
 	// RewriteBytesPerSecond, more than 0, is the size of their objects, as Object.WriteBytes counts it: each status that is rewritten
 	// rewrites its whole object in etcd. Both limits also apply, separately, to ownerReferences that are added to such sessions because
-	// their parent has appeared.
+	// their parent has appeared, and to their SnapshotReadable conditions, on each replica.
 	RewriteBytesPerSecond float64
 	// RewriteHold is the longest time that such a status waits while an ancestor of its session keeps changing. It must not be negative.
 	RewriteHold time.Duration
@@ -114,13 +114,14 @@ func (l *StatusLimits) Validate() error {
 // statusPaces keep each namespace within the limits. They are safe for concurrent use.
 type statusPaces struct {
 	limits StatusLimits
-	// rewrites and firsts are statuses, of unchanged and of changed sessions. owners are ownerReferences of unchanged sessions.
-	rewrites, firsts, owners *fair.Pace[types.NamespacedName]
+	// rewrites and firsts are statuses, of unchanged and of changed sessions. owners are ownerReferences of unchanged sessions, and readable
+	// SnapshotReadable conditions.
+	rewrites, firsts, owners, readable *fair.Pace[types.NamespacedName]
 }
 
 func newStatusPaces(limits StatusLimits) statusPaces {
 	pace := func() *fair.Pace[types.NamespacedName] { return fair.NewPrepaidPace[types.NamespacedName](statusBurst) }
-	return statusPaces{limits, pace(), pace(), pace()}
+	return statusPaces{limits, pace(), pace(), pace(), pace()}
 }
 
 // delay returns how long an object must wait until its status may be written. It is a rewrite if the object has not changed since its
@@ -137,6 +138,11 @@ func (p *statusPaces) delay(now time.Time, object *sessions.Object, rewrite bool
 // ownerDelay returns how long an unchanged session must wait until its ownerReference may be added.
 func (p *statusPaces) ownerDelay(now time.Time, object *sessions.Object) time.Duration {
 	return p.owners.Delay(now, object.Namespace, object.NamespacedName(), p.rewriteCost(object))
+}
+
+// readableDelay returns how long a session must wait until its SnapshotReadable condition may be written.
+func (p *statusPaces) readableDelay(now time.Time, object *sessions.Object) time.Duration {
+	return p.readable.Delay(now, object.Namespace, object.NamespacedName(), p.rewriteCost(object))
 }
 
 func (p *statusPaces) rewriteCost(object *sessions.Object) time.Duration {
@@ -163,6 +169,7 @@ func (p *statusPaces) forgetStatus(name types.NamespacedName) {
 func (p *statusPaces) forget(name types.NamespacedName) {
 	p.forgetStatus(name)
 	p.owners.Forget(name)
+	p.readable.Forget(name)
 }
 
 // seconds returns a duration, at most the longest one.

@@ -83,18 +83,37 @@ func (c *Cache[K, V]) Get(key K) (value V, found bool) {
 }
 
 // Set replaces the value of a key with one that belongs to a tenant and has a weight of at least 0. The new value is not kept
-// if it is heavier than the total, or than what its tenant can have.
+// if it is heavier than the total, or than what its tenant can have. The values exceed the total by at most those for which Set has not
+// returned yet.
 func (c *Cache[K, V]) Set(tenant string, key K, value V, weight int64) {
+	c.replace(tenant, key, value, weight)
+	for c.shrink() {
+	}
+}
+
+func (c *Cache[K, V]) replace(tenant string, key K, value V, weight int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.remove(key)
-	if weight > c.total {
-		return
+	if weight <= c.total {
+		c.add(tenant, &cacheEntry[K, V]{key: key, value: value, weight: weight, used: c.now()})
 	}
-	c.add(tenant, &cacheEntry[K, V]{key: key, value: value, weight: weight, used: c.now()})
-	for c.weight > c.total {
+}
+
+// cacheRemovals is how many values are removed while others wait: one heavy value can replace 100,000 light ones.
+const cacheRemovals = 256
+
+// shrink removes values beyond the total, and reports whether there may be more.
+func (c *Cache[K, V]) shrink() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for range cacheRemovals {
+		if c.weight <= c.total {
+			return false
+		}
 		c.remove(c.dispensable().key)
 	}
+	return true
 }
 
 // dispensable returns the entry that is removed next.

@@ -141,7 +141,7 @@ type shared struct {
 // addResolveAPI adds the parts that every replica runs, and returns their metrics.
 func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
 	mgr, view, o := s.manager, s.view, s.options
-	reporter := controllers.NewSnapshotReporter(mgr.GetClient(), clock.RealClock{}, o.StallTimeout)
+	reporter := controllers.NewSnapshotReporter(mgr.GetClient(), o.Statuses, clock.RealClock{}, o.StallTimeout)
 	s.resolver = resolve.New(view, s.reader, reporter.Report, o.Resolve)
 	keeper, err := s.certificateKeeper()
 	if err != nil {

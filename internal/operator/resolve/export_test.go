@@ -18,6 +18,7 @@ package resolve
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -48,6 +49,30 @@ func (r *Resolver) HoldWalks(namespace string) (release func()) {
 		held++
 	}
 	return func() { r.walks.Release(namespace, held) }
+}
+
+// Process calls compute with a processor.
+func (r *Resolver) Process(ctx context.Context, namespace string, compute func()) error {
+	return r.process(ctx, namespace, compute)
+}
+
+// HoldAllWalksButOne takes them for other namespaces.
+func (r *Resolver) HoldAllWalksButOne() (release func()) {
+	held := 0
+	name := func() string { return fmt.Sprint("other-", held) }
+	for r.walks.TryAcquire(name(), 1) {
+		held++
+	}
+	give := func() {
+		held--
+		r.walks.Release(name(), 1)
+	}
+	give()
+	return func() {
+		for held > 0 {
+			give()
+		}
+	}
 }
 
 // TurnOverhead is the number of bytes that a query counts for each turn in addition to the items.

@@ -77,7 +77,8 @@ type Reader struct {
 	// namespace.
 	maxBytes int64
 	bytes    *fair.Budget
-	// minBytes is the minimum that a snapshot counts for, so that no more snapshots than objects are read at once.
+	// minBytes is the minimum that a snapshot counts for. It limits how many are read at once, and is so small that three of the largest,
+	// of different namespaces, leave room for another.
 	minBytes int64
 	// turns are the processors, by namespace: large bodies are decompressed and turned into items in turns.
 	turns *fair.Budget
@@ -89,14 +90,15 @@ func NewReader(client rest.Interface, snapshots snapshot.Stores, options Options
 	return &Reader{
 		client: client, cache: fair.NewCache[cacheKey, *chain.Items](options.CacheBytes), slots: fair.NewBudget(options.LiveReads),
 		snapshots: snapshots, maxBytes: options.HistoryBytes, bytes: fair.NewBudget(options.InFlightBytes),
-		minBytes: options.InFlightBytes / options.LiveReads, turns: newProcessors(),
+		minBytes: options.InFlightBytes / (4 * options.LiveReads), turns: newProcessors(),
 	}
 }
 
 // Readable reads the snapshot of a session that has one outside its object, and reports whether it can be turned into
 // input items. It returns an error if the session has been changed since the record was made.
 func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, error) {
-	current, _, err := r.get(ctx, record.Namespace, record.Name, free, flattenSmall)
+	// Once: nothing is paid, and its owner can change it each time it is read.
+	current, _, err := r.getOnce(ctx, record.Namespace, record.Name, free, flattenSmall)
 	switch {
 	case errors.Is(err, ErrTooLarge):
 		return false, nil

@@ -19,6 +19,10 @@ package resolve
 import (
 	"errors"
 	"testing"
+	"time"
+
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
 // TestReservations: reservations count towards the share of their namespace until they are released, and none is made for a
@@ -26,7 +30,7 @@ import (
 func TestReservations(t *testing.T) {
 	options := DefaultOptions()
 	options.InFlightBytes, options.InFlightRequests = 150, 4
-	r := New(nil, nil, nil, options)
+	r := New(sessions.NewView(chain.DefaultMaxDepth, time.Hour), nil, nil, options)
 	wantUsed := func(bytes, requests int64) {
 		t.Helper()
 		if r.shared.bytes.Used() != bytes || r.requests.Used() != requests {

@@ -155,10 +155,17 @@ func (r *Resolver) Share(ctx context.Context, namespace string, share Share, com
 	return release, nil
 }
 
-// process calls compute with one of the processors that walks share.
+// process calls compute with one of the processors that walks share. While a change of the namespace is being applied, for which compute
+// would wait, it holds none.
 func (r *Resolver) process(ctx context.Context, namespace string, compute func()) error {
-	if err := r.walks.Acquire(ctx, namespace, 1); err != nil {
-		return err
+	for busy := true; busy; {
+		r.view.Await(namespace)
+		if err := r.walks.Acquire(ctx, namespace, 1); err != nil {
+			return err
+		}
+		if busy = r.view.IsBusy(namespace); busy {
+			r.walks.Release(namespace, 1)
+		}
 	}
 	defer r.walks.Release(namespace, 1)
 	compute()

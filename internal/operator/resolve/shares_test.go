@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -207,6 +208,54 @@ func TestWalksAreShared(t *testing.T) {
 	}
 	release()
 	wantBroken(greedy)
+}
+
+// TestProcessorsAreNotHeld: what waits until a change of its namespace has been applied holds no processor.
+func TestProcessorsAreNotHeld(t *testing.T) {
+	busy, other := newFixture(t), newFixture(t)
+	busy.save("t1", "")
+	other.save("t1", "")
+	other.freeze()
+	query := func(ctx context.Context) error {
+		result, err := other.resolver.Resolve(ctx, other.namespace, "t1", 0, resolve.Query{WalkOptions: deep})
+		if err == nil {
+			result.Release()
+		}
+		return err
+	}
+	defer other.resolver.HoldAllWalksButOne()()
+	var running sync.WaitGroup
+	defer running.Wait()
+	changing, proceed := make(chan struct{}), make(chan struct{})
+	running.Go(func() {
+		other.view.Observe(busy.namespace, v1alpha1.ObjectName("t1"), func(known *sessions.Record) *sessions.Record {
+			close(changing)
+			<-proceed
+			return known
+		})
+	})
+	<-changing
+	var computing atomic.Bool
+	running.Go(func() {
+		err := other.resolver.Process(context.WithoutCancel(t.Context()), busy.namespace, func() {
+			computing.Store(true)
+			other.view.IsContinued(busy.namespace, "t1")
+		})
+		if err != nil {
+			t.Errorf("the namespace that was busy: %v", err)
+		}
+	})
+	defer close(proceed)
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
+	defer cancel()
+	for range 100 {
+		if err := query(ctx); err != nil {
+			t.Fatalf("the other namespace: %v", err)
+		}
+	}
+	if computing.Load() {
+		t.Error("the namespace that is busy has a processor")
+	}
 }
 
 // TestAnswersArePaced: the rate of bytes is limited for each namespace. Its queries wait, or are refused if the wait would be long,

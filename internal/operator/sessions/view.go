@@ -130,8 +130,9 @@ func (v *View) OnRelease(release ReleaseFunc) { v.release = release }
 // OnList has a function called after each list of all sessions, when the view may have missed releases. It must be called before Run.
 func (v *View) OnList(listed func()) { v.listed = listed }
 
-// Subscribe calls the function for every change from now on, and first once for each namespace with all sessions that
-// are already there as its Others. Calls may be concurrent and hold no lock of the view. The function must not block.
+// Subscribe calls the function for every change from now on, and first for all sessions that are already there, as the Others of their
+// namespaces. These take turns, so that a large one does not keep the others waiting. Calls may be concurrent and hold no lock of the
+// view. The function must not block.
 func (v *View) Subscribe(subscriber func(Change)) {
 	v.mu.Lock()
 	v.subscribers = append(v.subscribers, subscriber)
@@ -140,10 +141,18 @@ func (v *View) Subscribe(subscriber func(Change)) {
 	v.readAll(func(ns *namespaceView) {
 		all = append(all, Change{Namespace: ns.name, Others: slices.Collect(ns.names())})
 	})
-	for _, change := range all {
-		subscriber(change)
+	for len(all) > 0 {
+		for i := range all {
+			turn := min(len(all[i].Others), subscriptionTurn)
+			subscriber(Change{Namespace: all[i].Namespace, Others: all[i].Others[:turn]})
+			all[i].Others = all[i].Others[turn:]
+		}
+		all = slices.DeleteFunc(all, func(c Change) bool { return len(c.Others) == 0 })
 	}
 }
+
+// subscriptionTurn is the number of sessions of a namespace in one call of a new subscriber.
+const subscriptionTurn = 1000
 
 // read calls fn with the namespace, locked for reading, if it has sessions.
 func (v *View) read(name string, fn func(ns *namespaceView)) {
@@ -156,6 +165,25 @@ func (v *View) read(name string, fn func(ns *namespaceView)) {
 	ns.mu.RLock()
 	defer ns.mu.RUnlock()
 	fn(ns)
+}
+
+// Await waits until no change of a namespace is being applied, which takes long if it concerns many sessions. Until then, other calls for
+// the namespace wait, too.
+func (v *View) Await(namespace string) { v.read(namespace, func(*namespaceView) {}) }
+
+// IsBusy reports whether a change of a namespace is being applied.
+func (v *View) IsBusy(namespace string) bool {
+	v.mu.RLock()
+	ns := v.namespaces[namespace]
+	v.mu.RUnlock()
+	if ns == nil {
+		return false
+	}
+	if ns.mu.TryRLock() {
+		ns.mu.RUnlock()
+		return false
+	}
+	return true
 }
 
 // readAll calls fn with each namespace, locked for reading.

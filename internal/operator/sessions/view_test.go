@@ -17,6 +17,7 @@ limitations under the License.
 package sessions
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -213,6 +214,32 @@ func TestSubscribe(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+}
+
+// TestSubscribeInTurns: at first, a subscriber gets a part of each namespace after the other.
+func TestSubscribeInTurns(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
+	s := (*store)(v)
+	const sessions = 2*subscriptionTurn + 1
+	for i := range sessions {
+		add(s, in("large", object(fmt.Sprint("t", i), "", i+1)))
+	}
+	for i := range 3 {
+		add(s, in(fmt.Sprint("small-", i), object("a", "", i+1)))
+	}
+	var got []int
+	names := map[string]bool{}
+	v.Subscribe(func(change Change) {
+		if change.Namespace == "large" {
+			got = append(got, len(names))
+		}
+		for _, name := range change.Others {
+			names[change.Namespace+"/"+name] = true
+		}
+	})
+	if len(names) != sessions+3 || len(got) != 3 || got[1] != subscriptionTurn+3 || got[2] != 2*subscriptionTurn+3 {
+		t.Errorf("got %d sessions, and before those of the large namespace %v", len(names), got)
 	}
 }
 
