@@ -71,6 +71,9 @@ func Released(r *Releases, now time.Time, namespace, key string, mark time.Time)
 	return r.at(now).follows(snapshot.Part{Session: types.NamespacedName{Namespace: namespace}, Key: key, Unreferenced: mark})
 }
 
+// KnownSnapshots is knownSnapshots.
+var KnownSnapshots = knownSnapshots
+
 // Adopt makes a session the owner of the first chunk of its snapshot.
 func Adopt(ctx context.Context, r *ResponseSessionReconciler, record *sessions.Record) (bool, error) {
 	return r.adopt(ctx, record)

@@ -18,9 +18,11 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,7 +72,7 @@ func (r *ResponseSessionReconciler) addOwner(ctx context.Context, v sessions.Ver
 	}
 	var written *metav1.PartialObjectMetadata
 	version := v.Record.Version()
-	set, err := r.setOwner(ctx, parent, func(owners ...*metav1ac.OwnerReferenceApplyConfiguration) (err error) {
+	set, err := r.setOwner(ctx, parent, func(ctx context.Context, owners ...*metav1ac.OwnerReferenceApplyConfiguration) (err error) {
 		written, err = r.applyOwner(ctx, v.Record, version, owners...)
 		version = anyVersion
 		return err
@@ -85,23 +87,32 @@ func (r *ResponseSessionReconciler) addOwner(ctx context.Context, v sessions.Ver
 	return nil
 }
 
+// ownerTimeout is how long after a session was read an ownerReference to it may be written. A write can wait for its turn for a minute, and the
+// session may be deleted meanwhile.
+const ownerTimeout = time.Second
+
 // setOwner sets an ownerReference to a session that has just been read, with a function that applies ownerReferences. If the session has
 // been deleted without its dependents since, garbage collection did not see this dependent, and would now delete it: then setOwner removes
-// the reference again and returns false.
+// the reference again, which may have been written even if there was no answer, and returns false.
 func (r *ResponseSessionReconciler) setOwner(
-	ctx context.Context, owner *metav1.PartialObjectMetadata, apply func(...*metav1ac.OwnerReferenceApplyConfiguration) error,
+	ctx context.Context, owner *metav1.PartialObjectMetadata, apply func(context.Context, ...*metav1ac.OwnerReferenceApplyConfiguration) error,
 ) (set bool, err error) {
-	if err := apply(ownerReference(v1alpha1.ResponseSessionKind, owner)); err != nil {
-		return false, fmt.Errorf("unable to set the ownerReference: %w", err)
+	limited, cancel := context.WithTimeout(ctx, ownerTimeout)
+	defer cancel()
+	applyErr := apply(limited, ownerReference(v1alpha1.ResponseSessionKind, owner))
+	if isRefusal(applyErr) || apierrors.IsConflict(applyErr) {
+		return false, fmt.Errorf("unable to set the ownerReference: %w", applyErr)
 	}
 	gone, err := r.gone(ctx, owner)
-	if err == nil && !gone {
-		return true, nil
+	switch {
+	case (err != nil || gone) && apply(ctx) == nil:
+		return false, nil
+	case err != nil || gone:
+		return false, errors.New("unable to remove the ownerReference to a session that may be gone")
+	case applyErr != nil:
+		return false, fmt.Errorf("unable to set the ownerReference: %w", applyErr)
 	}
-	if err := apply(); err != nil {
-		return false, fmt.Errorf("unable to remove the ownerReference again: %w", err)
-	}
-	return false, nil
+	return true, nil
 }
 
 // applyOwner applies the ownerReferences of a version of a session and returns the resulting metadata.

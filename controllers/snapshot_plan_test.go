@@ -27,7 +27,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
@@ -366,6 +368,44 @@ func TestPlanManyNamespaces(t *testing.T) {
 			}
 			if total > 3*limit || total < limit || kept["z"] != few*perSnapshot {
 				t.Errorf("kept %d parts: %v", total, kept)
+			}
+		})
+	}
+}
+
+// TestKnownSnapshots: a bucket is recognized by the snapshots that were read or, if there are none, as after a restore, by those of all
+// namespaces that have any.
+func TestKnownSnapshots(t *testing.T) {
+	in := func(store, namespace, name string, verified bool) *sessions.Record {
+		return &sessions.Record{
+			Object: sessions.Object{Namespace: namespace, Name: name}, Verified: verified,
+			Snapshot: &v1alpha1.SnapshotReference{Store: store, Key: name},
+		}
+	}
+	const bucket, chunks = v1alpha1.SnapshotStoreBlob, v1alpha1.SnapshotStoreChunks
+	restored := []*sessions.Record{in(bucket, "a", "1", false), in(bucket, "a", "2", false), in(bucket, "b", "3", false), in(chunks, "c", "4", true)}
+	for name, tc := range map[string]struct {
+		external []*sessions.Record
+		want     int
+		first    []string // namespaces
+	}{
+		"none":            {},
+		"another store":   {external: restored[3:]},
+		"after a restore": {external: restored, want: 3, first: []string{"a", "b"}},
+		"read before":     {external: append(restored, in(bucket, "d", "5", true)), want: 1, first: []string{"d"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := controllers.KnownSnapshots(tc.external, bucket)
+			if len(got) != tc.want {
+				t.Fatalf("got %v, want %d", got, tc.want)
+			}
+			var first []string
+			for _, part := range got[:len(tc.first)] {
+				first = append(first, part.Session.Namespace)
+			}
+			slices.Sort(first)
+			if diff := cmp.Diff(tc.first, first); diff != "" {
+				t.Errorf("the first namespaces (-want +got):\n%s", diff)
 			}
 		})
 	}

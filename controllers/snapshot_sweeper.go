@@ -117,13 +117,27 @@ func (s *SnapshotSweeper) pass(ctx context.Context) (unfinished bool, foreign er
 
 // claim records in a store that it belongs to this cluster.
 func (s *SnapshotSweeper) claim(ctx context.Context, store snapshot.Store) error {
-	var known []snapshot.Part
-	for _, session := range s.View.External() {
-		if session.Verified && session.Snapshot.Store == store.Name() {
-			known = append(known, snapshot.Part{Session: session.NamespacedName(), Key: session.Snapshot.Key})
+	return store.Claim(ctx, knownSnapshots(s.View.External(), store.Name()))
+}
+
+// knownSnapshots returns the snapshots of a store that were read before or, if there are none, those that sessions refer to, of one namespace
+// after the other. After a restore, no status says that a snapshot was read, and an empty bucket may be the wrong one.
+func knownSnapshots(external []*sessions.Record, store string) []snapshot.Part {
+	var read, unread []snapshot.Part
+	for _, session := range external {
+		part := snapshot.Part{Session: session.NamespacedName(), Key: session.Snapshot.Key}
+		switch {
+		case session.Snapshot.Store != store:
+		case session.Verified:
+			read = append(read, part)
+		default:
+			unread = append(unread, part)
 		}
 	}
-	return store.Claim(ctx, known)
+	if len(read) > 0 {
+		return read
+	}
+	return slices.Collect(inTurns(slices.Values(unread), func(part snapshot.Part) string { return part.Session.Namespace }))
 }
 
 // snapshotKey identifies a snapshot. The session is not part of it: a chunk may have lost the annotation with its name.

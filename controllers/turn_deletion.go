@@ -191,13 +191,15 @@ func (d *turnDeletion) isContinued(ctx context.Context, id string) (continued bo
 		return d.Sessions.IsContinued(d.record.Namespace, id), nil
 	}
 	d.chargeList(d.record.Namespace)
-	_, err = kubeclient.ListSessions(ctx, d.Client, d.record.Namespace, "previousResponseID", id, sessionsPerPage, "", func(turn *metav1.ObjectMeta) {
-		known, found := d.Sessions.Get(turn.Namespace, turn.Name)
-		misnamed := found && known.UID == sessions.NewUID(turn.UID) && known.Misnamed
-		continued = continued || turn.DeletionTimestamp == nil && !misnamed
-	})
-	if err != nil {
-		return false, fmt.Errorf("unable to list the turns that continue a turn: %w", err)
+	for next, more := "", true; more && !continued; more = next != "" {
+		next, err = kubeclient.ListSessions(ctx, d.Client, d.record.Namespace, "previousResponseID", id, sessionsPerPage, next, func(turn *metav1.ObjectMeta) {
+			known, found := d.Sessions.Get(turn.Namespace, turn.Name)
+			misnamed := found && known.UID == sessions.NewUID(turn.UID) && known.Misnamed
+			continued = continued || turn.DeletionTimestamp == nil && !misnamed
+		})
+		if err != nil {
+			return false, fmt.Errorf("unable to list the turns that continue a turn: %w", err)
+		}
 	}
 	return continued, nil
 }

@@ -157,6 +157,7 @@ func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
 			func(ctx context.Context) { s.named.Run(ctx, s.clients.watch) },
 		}, keeper: keeper, server: server}),
 		mgr.Add(reporter),
+		mgr.Add(everywhere(view.EndIfRestored)),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the resolve API: %w", err)

@@ -85,7 +85,7 @@ func (c *claim) check(ctx context.Context) error {
 	return nil
 }
 
-// make claims the bucket if it is unclaimed. If this cluster has stored snapshots, the bucket must contain one of them.
+// make claims the bucket if it is unclaimed. If sessions of this cluster refer to snapshots, the bucket must contain one of them.
 func (c *claim) make(ctx context.Context, known []Part) error {
 	err := c.check(ctx)
 	if !errors.Is(err, ErrUnclaimed) {
@@ -122,6 +122,10 @@ func (c *claim) recognize(ctx context.Context, known []Part) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w, and it has none of %d snapshots that were read before: configure the bucket that has them or, if they are lost, write the UID of the namespace kube-system to the object %s",
-		ErrUnclaimed, len(known), claimName)
+	example := "" // none if this process has read a claim that is gone, and no snapshot
+	if len(known) > 0 {
+		example = fmt.Sprintf(", such as that of session %s", known[0].Session)
+	}
+	return fmt.Errorf("%w, and it has none of %d snapshots that sessions refer to%s: configure the bucket that has them or, if they are lost, write the UID of the namespace kube-system to the object %s",
+		ErrUnclaimed, len(known), example, claimName)
 }

@@ -18,6 +18,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -71,8 +72,8 @@ func (s Stores) Confirm(ctx context.Context, session types.NamespacedName, ref *
 	}
 }
 
-// restore rewrites a snapshot under its key. It removes the remaining parts first, because chunks are deleted together with
-// the first chunk of the same write.
+// restore rewrites a snapshot under its key, unless another save has just done that. It removes the remaining parts first, because chunks are
+// deleted together with the first chunk of the same write.
 func (s Stores) restore(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, bodies Bodies) error {
 	same, err := encode(ctx, io.Discard, bodies)
 	if err != nil {
@@ -81,14 +82,23 @@ func (s Stores) restore(ctx context.Context, session types.NamespacedName, ref *
 	if same.SHA256 != ref.SHA256 || same.StoredBytes != ref.StoredBytes {
 		return fmt.Errorf("%w: it has missing parts, and the given bodies do not match it", ErrUnreadable)
 	}
-	if err := s.delete(ctx, session, ref, int(ref.Parts)); err != nil {
-		return fmt.Errorf("unable to delete the remaining parts of a snapshot: %w", err)
+	store := s.named(ref.Store)
+	found, err := store.Find(ctx, session, ref.Key, int(ref.Parts))
+	if err != nil || len(found) == int(ref.Parts) {
+		return err
+	}
+	for _, part := range found {
+		if err := store.Delete(ctx, part); errors.Is(err, ErrChanged) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("unable to delete the remaining parts of a snapshot: %w", err)
+		}
 	}
 	write := func(w io.Writer) error {
 		_, err := encode(ctx, w, bodies)
 		return err
 	}
-	if _, err := s.named(ref.Store).Write(ctx, session, ref.Key, write); err != nil {
+	if _, err := store.Write(ctx, session, ref.Key, write); err != nil {
 		return fmt.Errorf("unable to rewrite the missing parts of a snapshot: %w", err)
 	}
 	return nil

@@ -20,9 +20,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestConfirm: a snapshot is confirmed when all of it is stored and nothing has a mark.
@@ -131,5 +134,47 @@ func TestStrayMark(t *testing.T) {
 	}
 	if listed := list(t, store); len(listed) > 0 {
 		t.Errorf("listed %+v after it was removed", listed)
+	}
+}
+
+// rivalStore has another save restore a snapshot after the first look at it.
+type rivalStore struct {
+	Store
+	rival   func()
+	looks   int
+	changes int
+}
+
+func (s *rivalStore) Find(ctx context.Context, session types.NamespacedName, key string, parts int) ([]Part, error) {
+	if s.looks++; s.looks == 2 {
+		s.rival()
+	}
+	return s.Store.Find(ctx, session, key, parts)
+}
+
+func (s *rivalStore) Delete(ctx context.Context, part Part) error {
+	s.changes++
+	return s.Store.Delete(ctx, part)
+}
+
+func (s *rivalStore) Write(ctx context.Context, session types.NamespacedName, key string, encode func(io.Writer) error) (int, error) {
+	s.changes++
+	return s.Store.Write(ctx, session, key, encode)
+}
+
+// TestConfirmAfterAnother: a snapshot that another save has restored meanwhile, which may have been acknowledged, is neither deleted nor rewritten.
+func TestConfirmAfterAnother(t *testing.T) {
+	bodies, store := Bodies{Request: []byte(`{"a":1}`)}, memoryStore(t)
+	ref := mustWrite(t, store, bodies)
+	if err := store.Delete(t.Context(), list(t, store)[0]); err != nil {
+		t.Fatal(err)
+	}
+	rival := &rivalStore{Store: store, rival: func() {
+		if err := (Stores{store}).Confirm(t.Context(), session, ref, bodies); err != nil {
+			t.Error(err)
+		}
+	}}
+	if err := (Stores{rival}).Confirm(t.Context(), session, ref, bodies); err != nil || rival.looks < 2 || rival.changes > 0 {
+		t.Errorf("after %d looks, the slower save has made %d changes: %v", rival.looks, rival.changes, err)
 	}
 }

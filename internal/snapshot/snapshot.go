@@ -60,6 +60,8 @@ const partsAtOnce = 4
 var (
 	// ErrUnreadable indicates a snapshot with a missing or damaged part.
 	ErrUnreadable = errors.New("snapshot is unreadable")
+	// ErrNotConfigured indicates a snapshot in a store that these Stores lack: a bucket that the process is not configured with.
+	ErrNotConfigured = errors.New("the store of the snapshot is not configured")
 	// ErrChanged indicates that a part was not marked or deleted because it has changed since it was listed.
 	ErrChanged = errors.New("the part has changed")
 	// ErrRejected indicates that a part cannot be marked because of what its owner has made of it.
@@ -80,8 +82,8 @@ type Store interface {
 	// Check returns ErrForeign or ErrUnclaimed if the store does not belong to this cluster. The result may be a minute old.
 	Check(ctx context.Context) error
 	// Claim marks the store as used by this cluster. It returns ErrForeign if another cluster uses it, because each cluster
-	// would mistake the other's snapshots for leftovers. known are snapshots that were read from the store before, if any.
-	// Claim returns ErrUnclaimed if the store is not marked and contains none of them.
+	// would mistake the other's snapshots for leftovers. known are snapshots that were read from the store before or, if there are none, that
+	// sessions refer to. Claim returns ErrUnclaimed if the store is not marked and contains none of them.
 	Claim(ctx context.Context, known []Part) error
 	// HeldOff returns the hold-off of the store's sweeps, or the zero value if it has ended or the store needs none. begun is false if
 	// this cluster has not recorded one yet.
@@ -206,7 +208,7 @@ func (s Stores) delete(ctx context.Context, session types.NamespacedName, ref *v
 
 // Read returns the bodies of a reference. It needs memory for the bodies, and for what is stored: twice as much for an object of a
 // bucket, or a snapshot that is a single frame, as those of earlier builds are. It returns ErrUnreadable if a part is missing or damaged,
-// or if the reference names none of these stores. The bodies are never wrong, but their parts may just have been deleted.
+// and ErrNotConfigured if the reference names none of these stores. The bodies are never wrong, but their parts may just have been deleted.
 func (s Stores) Read(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) (Bodies, error) {
 	return s.read(ctx, session, ref, false)
 }
@@ -219,8 +221,7 @@ func (s Stores) ReadCurrent(ctx context.Context, session types.NamespacedName, r
 func (s Stores) read(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, current bool) (Bodies, error) {
 	store := s.named(ref.Store)
 	if store == nil {
-		return Bodies{}, fmt.Errorf("%w: the snapshot of session %s is in a store that is not configured: %s",
-			ErrUnreadable, session, ref.Store)
+		return Bodies{}, fmt.Errorf("session %s, store %s: %w", session, ref.Store, ErrNotConfigured)
 	}
 	var bodies Bodies
 	err := ErrUnreadable

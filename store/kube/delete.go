@@ -18,6 +18,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,6 +54,14 @@ func (c *cluster) Delete(ctx context.Context, namespace, responseID string, opti
 		return again(err)
 	}
 	if err := c.waitUntilGone(ctx, namespace, responseID); err != nil || deleted.Spec.Snapshot == nil {
+		return err
+	}
+	// It may have been restored meanwhile.
+	latest, err := c.getObject(ctx, namespace, responseID)
+	if err == nil && latest.Spec.Snapshot != nil && latest.Spec.Snapshot.Key == deleted.Spec.Snapshot.Key {
+		return nil
+	}
+	if err != nil && !errors.Is(err, driver.ErrNotFound) && !errors.Is(err, kubeclient.ErrUndecodable) {
 		return err
 	}
 	// The snapshot is a dependent too, and was orphaned with the others.

@@ -26,6 +26,9 @@ import (
 // TurnsAtOnce is turnsAtOnce.
 const TurnsAtOnce = turnsAtOnce
 
+// OwnerValid is defaultOwnerValid.
+const OwnerValid = defaultOwnerValid
+
 // OpenDriver opens the driver of a cluster.
 var OpenDriver = openDriver
 

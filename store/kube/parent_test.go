@@ -23,8 +23,10 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -155,4 +157,64 @@ func waitUntilGone(t *testing.T, namespace, id string) {
 		}
 		return fmt.Errorf("%s is not deleted: %w", id, err)
 	})
+}
+
+// TestParentChangesWhileCreateWaits: a create waits for its turn, and meanwhile the parent whose UID it has is deleted alone, or replaced. The
+// turn has the right owner all the same, and garbage collection keeps it.
+func TestParentChangesWhileCreateWaits(t *testing.T) {
+	for name, tc := range map[string]struct{ replaced, guessed bool }{
+		"deleted":           {},
+		"replaced":          {replaced: true},
+		"deleted, guessed":  {guessed: true},
+		"replaced, guessed": {replaced: true, guessed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // mostly waits for garbage collection
+			plain := open(t, kube.Options{})
+			parentRead := make(chan struct{})
+			read, change := sync.OnceFunc(func() { close(parentRead) }), sync.OnceFunc(func() {
+				time.Sleep(kube.OwnerValid)
+				<-parentRead
+				if err := plain.Delete(t.Context(), "resp_1", store.DeleteOptions{}); err != nil {
+					t.Error(err)
+				}
+				if tc.replaced {
+					save(t, plain, testturn.Make("resp_1", ""))
+				}
+			})
+			s := openThrough(t, plain.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				if r.Method == http.MethodPost {
+					change()
+				}
+				response, err := next.RoundTrip(r)
+				if strings.HasSuffix(r.URL.Path, "/resp.1") && strings.Contains(r.Header.Get("Accept"), kubeclient.MetadataOnly) {
+					read()
+				}
+				return response, err
+			})
+			save(t, plain, testturn.Make("resp_1", ""))
+			var options store.SaveOptions
+			if tc.guessed {
+				history, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				options.Parent = history.Parent
+			}
+			if err := s.Save(t.Context(), testturn.Make("resp_2", "resp_1"), options); err != nil {
+				t.Fatal(err)
+			}
+			waitForCollection(t, s.Namespace())
+			var want, got []types.UID
+			if tc.replaced {
+				want = append(want, object(t, s.Namespace(), "resp_1").UID)
+			}
+			for _, owner := range object(t, s.Namespace(), "resp_2").OwnerReferences {
+				got = append(got, owner.UID)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("owners (-want +got):\n%s", diff)
+			}
+		})
+	}
 }

@@ -35,9 +35,9 @@ import (
 
 // Save implements driver.Store.
 //
-// The parent's UID is read immediately before the turn is created or, if options.Parent has the UID, at the same time. If the parent
-// is deleted without its descendants within these milliseconds, garbage collection may delete the new turn as well. Callers should
-// therefore not delete a turn while it is being continued.
+// The parent's UID is read immediately before the turn is created or, if options.Parent has the UID, at the same time, and again if that has
+// taken 100 ms or more. If the parent is deleted without its descendants within these milliseconds, garbage collection may delete the new
+// turn as well. Callers should therefore not delete a turn while it is being continued.
 func (c *cluster) Save(ctx context.Context, namespace string, session *driver.Session, options driver.SaveOptions) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, snapshot.MaxWriteTime)
 	defer cancel()
@@ -129,7 +129,7 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 			return nil, err
 		}
 		if object != nil {
-			return s.correctOwner(ctx, object)
+			return s.correctOwner(ctx, object, s.guess)
 		}
 		// It may have been stored and deleted since, with its snapshot.
 		s.written, s.posted = nil, false
@@ -142,38 +142,47 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 		return s.createGuessed(ctx, spec)
 	}
 	// Read this last: garbage collection deletes a session whose owner's UID does not exist.
+	read := time.Now()
 	parent, err := s.parentUID(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s.post(ctx, spec, parent)
+	object, err := s.post(ctx, spec, parent)
+	if err != nil || driver.Elapsed(read) < s.ownerValid {
+		return object, err
+	}
+	return s.correctOwner(ctx, object, parent)
 }
+
+// defaultOwnerValid is how long after it was read the UID of a parent is used without being read again. A create can wait for its turn, and
+// an overloaded API server has it repeated. Nobody but a deletion of the parent alone in that time would make the UID invalid.
+const defaultOwnerValid = 100 * time.Millisecond
 
 // createGuessed stores a turn with the guessed UID of its parent, and reads the UID at the same time. That is as safe as to read it
 // first: if the guess was wrong, the save does not end before the owner is corrected, or the turn stored once more.
 func (s *save) createGuessed(ctx context.Context, spec *v1alpha1.ResponseSessionSpec) (*v1alpha1.ResponseSession, error) {
 	var parent types.UID
 	var parentErr error
+	read := time.Now()
 	var reading sync.WaitGroup
 	reading.Go(func() { parent, parentErr = s.parentUID(ctx) })
 	object, err := s.post(ctx, spec, s.guess)
 	reading.Wait()
-	if err != nil || parentErr == nil && parent == s.guess {
+	if err != nil || parentErr == nil && parent == s.guess && driver.Elapsed(read) < s.ownerValid {
 		return object, err
 	}
-	return s.correctOwner(ctx, object)
+	return s.correctOwner(ctx, object, s.guess)
 }
 
-// correctOwner returns the stored turn as soon as the guessed UID, if it has it, is that of its parent. If garbage collection has
-// deleted the turn meanwhile, it is stored once more.
+// correctOwner returns the stored turn as soon as the UID that the save has used, if the turn has it, is that of its parent. If garbage
+// collection has deleted the turn meanwhile, it is stored once more.
 //
 // A turn that this save has created with another UID is replaced by one with another UID of its own. To change its ownerReferences would not
 // be enough: if the object has changed in any other way since garbage collection has looked at it, as by the operator's status, garbage
 // collection looks once more and then deletes it without a look at its version.
-func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSession) (*v1alpha1.ResponseSession, error) {
-	guess := s.guess
+func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSession, used types.UID) (*v1alpha1.ResponseSession, error) {
 	for object != nil {
-		if guess == "" || !slices.ContainsFunc(object.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == guess }) {
+		if used == "" || !slices.ContainsFunc(object.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == used }) {
 			return object, nil
 		}
 		s.posted = true // until it is certain that garbage collection keeps it
@@ -181,7 +190,7 @@ func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSessio
 		if err != nil {
 			return nil, err
 		}
-		if parent == guess {
+		if parent == used {
 			return object, nil
 		}
 		if s.ours {

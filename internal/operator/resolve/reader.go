@@ -100,7 +100,7 @@ func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, e
 	// Once: nothing is paid, and its owner can change it each time it is read.
 	current, _, err := r.getOnce(ctx, record.Namespace, record.Name, free, flattenSmall)
 	switch {
-	case errors.Is(err, ErrTooLarge):
+	case errors.Is(err, ErrTooLarge), errors.Is(err, snapshot.ErrNotConfigured):
 		return false, nil
 	case err != nil:
 		return false, err

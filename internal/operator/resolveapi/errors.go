@@ -32,6 +32,7 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -82,6 +83,8 @@ func toStatus(ctx context.Context, resource, name string, err error) (*apierrors
 		status = busy(err)
 	case errors.As(err, &throttled):
 		status = apierrors.NewTooManyRequests(err.Error(), int(math.Ceil(throttled.RetryAfter.Seconds())))
+	case errors.Is(err, snapshot.ErrNotConfigured):
+		status = newUnavailable("a turn is in a bucket, and this operator is not configured with one: set --snapshot-store")
 	case errors.Is(ctx.Err(), context.Canceled):
 		return newTimeout("the request was canceled"), driver.ResultCanceled
 	default:

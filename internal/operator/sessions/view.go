@@ -61,8 +61,8 @@ type View struct {
 	resourceVersion uint64 // up to which events were received
 	subscribers     []func(Change)
 
-	syncedOnce sync.Once
-	synced     chan struct{}
+	syncedOnce, restoredOnce sync.Once
+	synced, restored         chan struct{}
 }
 
 // namespaceView holds the sessions of one namespace. It has its own lock, because a change of a root with 100,000 descendants must not
@@ -100,6 +100,7 @@ func NewView(maxDepth int, timeout time.Duration) *View {
 		age:        silence.NewAge(kubeclient.Sessions),
 		namespaces: map[string]*namespaceView{},
 		synced:     make(chan struct{}),
+		restored:   make(chan struct{}),
 	}
 	v.release, v.listed = func(string, string) {}, func() {}
 	v.feeds = newFeeds(v.apply, v.skip, &v.moved)

@@ -17,6 +17,7 @@ limitations under the License.
 package sessions
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -240,6 +241,28 @@ func TestSubscribeInTurns(t *testing.T) {
 	})
 	if len(names) != sessions+3 || len(got) != 3 || got[1] != subscriptionTurn+3 || got[2] != 2*subscriptionTurn+3 {
 		t.Errorf("got %d sessions, and before those of the large namespace %v", len(names), got)
+	}
+}
+
+// TestRestoredCluster: a list that is older than what was received before is not applied, and ends the operator.
+func TestRestoredCluster(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
+	s := (*store)(v)
+	replace(s, 7, object("a", "", 5))
+	replace(s, 7, object("a", "", 5))
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := v.EndIfRestored(canceled); err != nil {
+		t.Errorf("got %v before the cluster is restored", err)
+	}
+	if err := s.Replace(nil, "6"); err == nil {
+		t.Error("the older list was applied")
+	}
+	if err := v.EndIfRestored(t.Context()); err == nil {
+		t.Error("the operator goes on")
+	}
+	if _, found := v.Get("ns", "a"); !found {
+		t.Error("the view has changed")
 	}
 }
 

@@ -18,6 +18,7 @@ package sessions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -134,6 +135,24 @@ func (v *View) WaitUntilReflects(ctx context.Context, namespace string, resource
 	}
 }
 
+// isBefore reports whether a resource version is older than one that was received.
+func (v *View) isBefore(resourceVersion uint64) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return resourceVersion < v.resourceVersion
+}
+
+// EndIfRestored returns an error when the cluster has been restored to an earlier state, which nothing that is in memory reflects, or nil when
+// ctx is done.
+func (v *View) EndIfRestored(ctx context.Context) error {
+	select {
+	case <-v.restored:
+		return errRestored
+	case <-ctx.Done():
+		return nil
+	}
+}
+
 // advance records the progress of the watch.
 func (v *View) advance(resourceVersion uint64) {
 	v.mu.Lock()
@@ -197,10 +216,19 @@ func (v *View) receive(r *Record, e event) {
 	v.advance(r.ResourceVersion)
 }
 
+// errRestored indicates a list that is older than what the API server has sent before: etcd was restored from a backup. Objects with the
+// versions of that time may have another content than those that the view has.
+var errRestored = errors.New("the cluster has been restored to an earlier state: a restart is necessary")
+
 // Replace replaces the view's content with a new list. It returns once the list has been applied, so that the view is then
 // synced.
 func (s *store) Replace(objects []any, resourceVersion string) error {
 	v := (*View)(s)
+	version := ParseResourceVersion(resourceVersion)
+	if v.isBefore(version) {
+		v.restoredOnce.Do(func() { close(v.restored) })
+		return errRestored
+	}
 	listed := map[string][]*Record{}
 	for _, object := range objects {
 		r, err := s.record(object)
@@ -215,7 +243,6 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 			listed[ns.name] = nil // all its sessions are gone
 		}
 	})
-	version := ParseResourceVersion(resourceVersion)
 	for namespace, records := range listed {
 		v.feeds.add(namespace, event{version: version, isList: true, list: records})
 	}
