@@ -46,9 +46,6 @@ func (c *Conversations) list(ctx context.Context, options ConversationListOption
 	if err != nil {
 		return nil, err
 	}
-	if len(options.States) == 0 {
-		options.States = []string{ConversationActive}
-	}
 	options = options.WithDefaults()
 	return driver.Retry(ctx, func() (*ConversationList, error) {
 		return lister.ListConversations(ctx, c.store.namespace, options)

@@ -196,7 +196,7 @@ func show(ctx context.Context, env *testenv.Environment) error {
 	if err := printed(ctx, env, kubectl, "get", "inputitems", sampleTurn); err != nil {
 		return err
 	}
-	if err := printed(ctx, env, kubectl, "get", "conversations"); err != nil {
+	if err := printed(ctx, env, kubectl, "get", "conversations", "--output=wide"); err != nil {
 		return err
 	}
 	name, kubeconfig := kubectl, env.Kubeconfig
@@ -210,6 +210,7 @@ Serving until Ctrl-C. Logs are in %s. In another terminal:
   %[3]s explain responsesession.spec
   %[3]s get responsesessions -o wide --field-selector spec.conversationID=conv_lisbon
   %[3]s get inputitems %[4]s -o yaml
+  %[3]s get conversationitems conv_lisbon_pt
 `, filepath.Join(filepath.Dir(kubeconfig), "logs"), kubeconfig, name, sampleTurn)
 	return nil
 }

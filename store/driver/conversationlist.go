@@ -119,10 +119,10 @@ func (o ConversationListOptions) Validate() error {
 }
 
 // WithDefaults returns the options with the defaults of Sort, Order and Limit, and with each of the States once. Without States, it
-// has all of them.
+// has those that are active.
 func (o ConversationListOptions) WithDefaults() ConversationListOptions {
 	if len(o.States) == 0 {
-		o.States = ConversationStates
+		o.States = []string{ConversationActive}
 	}
 	o.States = slices.Compact(slices.Sorted(slices.Values(o.States)))
 	o.Sort = cmp.Or(o.Sort, SortCreated)

@@ -336,7 +336,7 @@ func schema_catena_api_resolve_v1alpha1_ConversationListsOptions(ref common.Refe
 					},
 					"state": {
 						SchemaProps: spec.SchemaProps{
-							Description: "state selects conversations in one or more states, separated by commas: Active, Archived, Deleting. Without it, the answer has those in every state.",
+							Description: "state selects conversations in one or more states, separated by commas: Active, Archived, Deleting. Without it, the answer has those that are Active.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

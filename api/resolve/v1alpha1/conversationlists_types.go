@@ -96,8 +96,8 @@ type ConversationListsOptions struct {
 	// +optional
 	UserID string `json:"userID,omitempty"`
 
-	// state selects conversations in one or more states, separated by commas: Active, Archived, Deleting. Without it, the answer has those
-	// in every state.
+	// state selects conversations in one or more states, separated by commas: Active, Archived, Deleting. Without it, the answer has
+	// those that are Active.
 	// +optional
 	State []string `json:"state,omitempty"`
 

@@ -53,7 +53,7 @@ func (ConversationTurnsOptions) SwaggerDoc() map[string]string {
 var map_ConversationListsOptions = map[string]string{
 	"":                     "ConversationListsOptions are the query parameters of a request for ConversationLists.",
 	"userID":               "userID selects the conversations of a user.",
-	"state":                "state selects conversations in one or more states, separated by commas: Active, Archived, Deleting. Without it, the answer has those in every state.",
+	"state":                "state selects conversations in one or more states, separated by commas: Active, Archived, Deleting. Without it, the answer has those that are Active.",
 	"parentConversationID": "parentConversationID selects the conversations with this spec.parentConversationID.",
 	"descendants":          "descendants also selects the conversations below those of the parentConversationID, at any depth. If there are more than 10,000, the request fails.",
 	"sort":                 "sort is the time by which conversations are sorted: created (the default), updated, or activity.",

@@ -53,21 +53,22 @@ func TestConversationListPages(t *testing.T) {
 		}
 		return ids, list.Next
 	}
-	first, next := page("limit=2&sort=activity")
-	second, last := page("limit=2&sort=activity&after=" + next)
+	const states = "&state=Active,Archived"
+	first, next := page("limit=2&sort=activity" + states)
+	second, last := page("limit=2&sort=activity" + states + "&after=" + next)
 	if diff := cmp.Diff([][]string{{"conv_1", "conv_2"}, {"conv_3"}, {""}}, [][]string{first, second, {last}}); diff != "" {
 		t.Errorf("pages (-want +got):\n%s", diff)
 	}
 	for query, want := range map[string]string{
-		"sort=updated&after=" + next:                 "another list",
-		"sort=activity&order=asc&after=" + next:      "other order",
-		"sort=activity&state=Archived&after=" + next: "another list",
+		"sort=updated" + states + "&after=" + next:            "another list",
+		"sort=activity&order=asc" + states + "&after=" + next: "other order",
+		"sort=activity&after=" + next:                         "another list",
 	} {
 		if code, _, body := ts.get(t, lists+"all?"+query, "alice", ""); code != http.StatusBadRequest || !strings.Contains(body, want) {
 			t.Errorf("%s: got %d, want 400 and %q: %s", query, code, want, body)
 		}
 	}
-	for query, want := range map[string]bool{"limit=2": true, "limit=3": false} {
+	for query, want := range map[string]bool{"limit=2" + states: true, "limit=3" + states: false, "limit=1": true, "limit=2": false} {
 		_, header, _ := ts.get(t, lists+"all?"+query, "alice", "application/json;as=Table;v=v1;g=meta.k8s.io")
 		if got := header.Get("Warning"); (got != "") != want {
 			t.Errorf("%s: the warning is %q", query, got)

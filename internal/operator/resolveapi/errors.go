@@ -84,7 +84,7 @@ func toStatus(ctx context.Context, resource, name string, err error) (*apierrors
 	case errors.As(err, &throttled):
 		status = apierrors.NewTooManyRequests(err.Error(), int(math.Ceil(throttled.RetryAfter.Seconds())))
 	case errors.Is(err, snapshot.ErrNotConfigured):
-		status = newUnavailable("a turn is in a bucket, and this operator is not configured with one: set --snapshot-store")
+		status = withoutRepeat(newUnavailable("a turn is in a bucket, and this operator is not configured with one: set --snapshot-store"))
 	case errors.Is(ctx.Err(), context.Canceled):
 		return newTimeout("the request was canceled"), driver.ResultCanceled
 	default:
