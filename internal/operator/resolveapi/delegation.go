@@ -54,22 +54,29 @@ func noteFailures(config *genericapiserver.Config, limits *limits) {
 		}
 		ctx, cancel := beforeDeadline(req.Context())
 		defer cancel()
-		err = limits.review(ctx, clientOf(req), func() (err error) {
-			response, ok, err = authenticate.AuthenticateRequest(req.WithContext(ctx))
-			return err
+		response, err = review(ctx, limits, clientOf(req), func(ctx context.Context) (*authenticator.Response, error) {
+			response, ok, err := authenticate.AuthenticateRequest(req.Clone(ctx)) // which changes the header
+			if !ok {
+				response = nil
+			}
+			return response, err
 		})
 		noteFailure(req.Context(), err)
-		return response, ok, err
+		return response, response != nil, err
 	})
 	config.Authorization.Authorizer = authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (decision authorizer.Decision, reason string, err error) {
 		ctx, cancel := beforeDeadline(ctx)
 		defer cancel()
-		err = limits.review(ctx, a.GetUser().GetName(), func() (err error) {
-			decision, reason, err = authorizeNames(ctx, authorize, a)
-			return err
+		type answer struct {
+			decision authorizer.Decision
+			reason   string
+		}
+		asked, err := review(ctx, limits, a.GetUser().GetName(), func(ctx context.Context) (asked answer, err error) {
+			asked.decision, asked.reason, err = authorizeNames(ctx, authorize, a)
+			return asked, err
 		})
 		noteFailure(ctx, err)
-		return decision, reason, err
+		return asked.decision, asked.reason, err
 	})
 }
 

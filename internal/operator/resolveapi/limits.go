@@ -19,6 +19,7 @@ package resolveapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -83,13 +84,40 @@ func (l *limits) share(next http.Handler) http.Handler {
 // forwardedKey has the result of limits.forwarded.
 type forwardedKey struct{}
 
-// review calls ask, which may send a review to the kube-apiserver, within the share of a client or user.
-func (l *limits) review(ctx context.Context, of string, ask func() error) error {
+// reviewTimeout is the timeout of a review, if that of the client of the kube-apiserver is not shorter.
+const reviewTimeout = 10 * time.Second
+
+// review returns the answer of ask, which may send a review to the kube-apiserver, within the share of a client or user. If ctx is done first,
+// ask goes on and keeps its share: client-go limits the rate of all reviews together, those that are canceled count, and k8s.io/apiserver
+// does not cancel all of them.
+func review[T any](ctx context.Context, l *limits, of string, ask func(context.Context) (T, error)) (answer T, err error) {
 	if err := l.reviews.Acquire(ctx, of, 1); err != nil {
-		return err
+		return answer, err
 	}
-	defer l.reviews.Release(of, 1)
-	return ask()
+	type result struct {
+		answer T
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		defer l.reviews.Release(of, 1)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
+		defer cancel()
+		var r result
+		defer func() {
+			if cause := recover(); cause != nil { // the server recovers only from panics of its own goroutines
+				r.err = fmt.Errorf("panic: %v", cause)
+			}
+			done <- r
+		}()
+		r.answer, r.err = ask(ctx)
+	}()
+	select {
+	case r := <-done:
+		return r.answer, r.err
+	case <-ctx.Done():
+		return answer, ctx.Err()
+	}
 }
 
 // useProxy sets proxy from the authentication configuration, which is nil if there is no front proxy. Its certificate is trusted for ttl once

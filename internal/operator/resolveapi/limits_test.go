@@ -171,13 +171,14 @@ func (c *certificateAuthority) issue(t *testing.T, name string) *x509.Certificat
 func TestReviewsAreShared(t *testing.T) {
 	l := newLimits(&Options{Requests: 1, Reviews: 8, RequestTimeout: time.Minute})
 	ctx, stop := context.WithCancel(t.Context())
-	hung := make(chan error)
+	hung, end := make(chan error), make(chan struct{})
 	for range 20 {
 		go func() {
-			hung <- l.review(ctx, "mallory", func() error {
-				<-ctx.Done()
-				return ctx.Err()
+			_, err := review(ctx, l, "mallory", func(ctx context.Context) (bool, error) {
+				<-end
+				return true, ctx.Err()
 			})
+			hung <- err
 		}()
 	}
 	testutil.Eventually(t, func(context.Context) error {
@@ -186,19 +187,28 @@ func TestReviewsAreShared(t *testing.T) {
 		}
 		return nil
 	})
-	asked := false
-	err := l.review(t.Context(), "alice", func() error {
-		asked = true
-		return nil
-	})
-	if err != nil || !asked {
-		t.Errorf("asked: %t, error %v, want true and none", asked, err)
+	ask := func(context.Context) (string, error) { return "yes", nil }
+	if got, err := review(t.Context(), l, "alice", ask); err != nil || got != "yes" {
+		t.Errorf("got %q and %v, want an answer", got, err)
 	}
 	stop()
 	for range 20 {
 		if err := <-hung; !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want Canceled", err)
 		}
+	}
+	if used := l.reviews.Used(); used != 4 {
+		t.Errorf("%d reviews count, want those whose clients have gone", used)
+	}
+	close(end)
+	testutil.Eventually(t, func(context.Context) error {
+		if used := l.reviews.Used(); used != 0 {
+			return fmt.Errorf("%d reviews count after their ends", used)
+		}
+		return nil
+	})
+	if _, err := review(t.Context(), l, "alice", func(context.Context) (string, error) { panic("odd") }); err == nil || l.reviews.Used() != 0 {
+		t.Errorf("a panic: got %v, and %d reviews count", err, l.reviews.Used())
 	}
 }
 

@@ -46,6 +46,8 @@ const (
 	maxHeaderValues = 1024
 	headerTimeout   = 10 * time.Second
 	idleTimeout     = 90 * time.Second
+	// bodyTimeout is how long a client that is still sending a body, which is not used, has after the answer.
+	bodyTimeout = 500 * time.Millisecond
 	// defaultStreams is the number of streams of a connection with HTTP/2 without --http2-max-streams-per-connection, as in k8s.io/apiserver.
 	defaultStreams = 100
 	// shutdownTimeout is how long the clients have, when all requests are finished, to read that the server ends.
@@ -159,16 +161,20 @@ func (p *placeholder) Addr() net.Addr { return p.address }
 // needs, is not waited for.
 func checkRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		upgrade := len(req.Header["Upgrade"]) > 0
-		if hasBody := req.ContentLength != 0; req.ProtoMajor == 1 && (upgrade || hasBody) {
+		upgrade := strings.ToLower(strings.Join(req.Header["Upgrade"], ","))
+		req.Header.Del("Upgrade")
+		if hasBody := req.ContentLength != 0; req.ProtoMajor == 1 && (upgrade != "" || hasBody) {
 			w.Header().Set("Connection", "close") // the kube-apiserver makes a connection of its own for an upgrade
-			defer func() { _ = http.NewResponseController(w).SetReadDeadline(time.Unix(0, 1)) }()
+			defer func() { _ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) }()
+		}
+		if strings.HasPrefix(req.URL.Path, "/openapi/") {
+			req.Header.Del("Accept-Encoding") // a document is compressed for each request
 		}
 		switch {
 		case httpheader.Exceeds(req.Header, maxHeaderValues):
 			http.Error(w, "the header has too many values", http.StatusRequestHeaderFieldsTooLarge)
-		case upgrade:
-			http.Error(w, "the API has no protocol to upgrade to", http.StatusBadRequest)
+		case strings.Contains(upgrade, "websocket"):
+			http.Error(w, "the API has no WebSockets", http.StatusBadRequest)
 		default:
 			next.ServeHTTP(w, req)
 		}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -64,6 +65,7 @@ func New(
 	if err := o.applyTo(config); err != nil {
 		return nil, err
 	}
+	config.RequestInfoResolver = withoutQuery{genericapiserver.NewRequestInfoResolver(config)}
 	limits := newLimits(o)
 	limits.useProxy(config.Authentication.RequestHeaderConfig, o.Authentication.CacheTTL)
 	noteFailures(config, limits)
@@ -127,10 +129,23 @@ func newGenericConfig() *genericapiserver.Config {
 	config.EnableIndex = false
 	config.EnableProfiling = false
 	config.EnableMetrics = false
-	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = 0, 0 // one client could use them up: see limits
+	config.LongRunningFunc = func(*http.Request, *request.RequestInfo) bool { return false } // so that all requests have a deadline
+	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = 0, 0                    // one client could use them up: see limits
 	// Requests that arrive after the delay are sent elsewhere while earlier ones are finished.
 	config.ShutdownSendRetryAfter = true
 	return config
+}
+
+// withoutQuery resolves the RequestInfo, which decides how a request is authorized, without the query: k8s.io/apiserver logs one that it cannot
+// decode, whoever sends it, and would ask the kube-apiserver about each other selector, and keep its answer. Without a selector, it asks for
+// more than the request needs.
+type withoutQuery struct{ request.RequestInfoResolver }
+
+// NewRequestInfo implements request.RequestInfoResolver.
+func (r withoutQuery) NewRequestInfo(req *http.Request) (*request.RequestInfo, error) {
+	bare, location := *req, *req.URL
+	location.RawQuery, bare.URL = "", &location
+	return r.RequestInfoResolver.NewRequestInfo(&bare)
 }
 
 // NeedLeaderElection returns false: every replica serves.

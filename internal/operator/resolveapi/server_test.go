@@ -18,6 +18,7 @@ package resolveapi
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -35,6 +36,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
@@ -136,7 +139,7 @@ func TestServer(t *testing.T) {
 		},
 		"verdicts of another namespace": {path: strings.Replace(sessionVerdicts, "team-a", "team-b", 1), token: "alice", want: 403},
 		"anonymous verdicts":            {path: sessionVerdicts, want: 403},
-		"watch of verdicts":             {path: sessionVerdicts + "?watch=true", token: "alice", want: 403},
+		"watch of verdicts":             {path: sessionVerdicts + "?watch=true", token: "alice", want: 405},
 		"verdict as protobuf":           {path: sessionVerdicts + "/resp.1", token: "alice", accept: "application/vnd.kubernetes.protobuf", want: 406},
 		"missing verdict":               {path: sessionVerdicts + "/resp.0", token: "alice", want: 404, wantBody: []string{`sessionverdicts.resolve.catena.dev \"resp.0\" not found`}},
 		"verdict by response ID":        {path: sessionVerdicts + "/resp_1", token: "alice", want: 404},
@@ -175,7 +178,7 @@ func TestServer(t *testing.T) {
 			path: strings.Replace(conversationVerdicts, "team-a", "team-b", 1), token: "alice", want: 403,
 		},
 		"anonymous conversation verdicts": {path: conversationVerdicts, want: 403},
-		"watch of conversation verdicts":  {path: conversationVerdicts + "?watch=true", token: "alice", want: 403},
+		"watch of conversation verdicts":  {path: conversationVerdicts + "?watch=true", token: "alice", want: 405},
 		"missing conversation verdict": {
 			path: conversationVerdicts + "/conv.0", token: "alice", want: 404,
 			wantBody: []string{`conversationverdicts.resolve.catena.dev \"conv.0\" not found`},
@@ -401,6 +404,35 @@ func TestServerWithoutKubeAPIServer(t *testing.T) {
 	}
 }
 
+// TestQueriesAreNotReviewed: other selectors, and other lists, do not cause other reviews, which would be kept, and a query that cannot be
+// decoded is not logged.
+func TestQueriesAreNotReviewed(t *testing.T) {
+	ts := startServer(t, resolveStub(t))
+	var log bytes.Buffer
+	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+	defer klog.ClearLogger()
+	get := func(query string, want int) {
+		t.Helper()
+		if code, _, body := ts.get(t, sessionVerdicts+"?"+query, "alice", ""); code != want {
+			t.Errorf("%s: got %d, want %d: %s", query, code, want, body)
+		}
+	}
+	get("", http.StatusOK)
+	reviews := ts.kube.reviews.Load()
+	for i := range 10 {
+		get(fmt.Sprint("labelSelector=a", i), http.StatusBadRequest)
+		get(fmt.Sprint("fieldSelector=metadata.name%3D", i), http.StatusOK)
+		get("limit=private", http.StatusBadRequest)
+	}
+	if got := ts.kube.reviews.Load(); got != reviews {
+		t.Errorf("%d reviews, want no more than %d", got, reviews)
+	}
+	klog.Flush()
+	if strings.Contains(log.String(), "private") {
+		t.Errorf("the query is in the log:\n%s", &log)
+	}
+}
+
 // TestConnectionsAreNotHeld: a request for a WebSocket is refused, and a request whose body does not arrive is answered. Then the connection
 // ends at once.
 func TestConnectionsAreNotHeld(t *testing.T) {
@@ -414,12 +446,14 @@ func TestConnectionsAreNotHeld(t *testing.T) {
 			header: upgrade + "Origin: https://localhost\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n",
 			want:   http.StatusBadRequest,
 		},
-		"WebSocket without a key":       {header: upgrade, want: http.StatusBadRequest},
-		"WebSocket with a body":         {header: upgrade + "Content-Length: 100000\r\n", want: http.StatusBadRequest},
-		"body that does not arrive":     {header: "Content-Length: 100000\r\n", want: http.StatusOK},
-		"body of unknown size":          {header: "Transfer-Encoding: chunked\r\n", want: http.StatusOK},
-		"body that would be asked for":  {header: "Content-Length: 100000\r\nExpect: 100-continue\r\n", want: http.StatusOK},
-		"another protocol, without end": {header: "Connection: Upgrade\r\nUpgrade: h2c\r\n", want: http.StatusBadRequest},
+		"WebSocket without a key":      {header: upgrade, want: http.StatusBadRequest},
+		"WebSocket with a body":        {header: upgrade + "Content-Length: 100000\r\n", want: http.StatusBadRequest},
+		"body that does not arrive":    {header: "Content-Length: 100000\r\n", want: http.StatusOK},
+		"body of unknown size":         {header: "Transfer-Encoding: chunked\r\n", want: http.StatusOK},
+		"body that would be asked for": {header: "Content-Length: 100000\r\nExpect: 100-continue\r\n", want: http.StatusOK},
+		"another protocol":             {header: "Connection: Upgrade\r\nUpgrade: h2c\r\n", want: http.StatusOK},
+		"several protocols":            {header: "Connection: Upgrade\r\nUpgrade: h2c, WebSocket\r\n", want: http.StatusBadRequest},
+		"body that arrives":            {header: "Content-Length: 5\r\n\r\nhello", want: http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", strings.TrimPrefix(ts.url, "https://"))
