@@ -52,7 +52,10 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 			return wait, nil
 		}
 	}
-	return 0, r.addOwner(ctx, v)
+	if err := r.addOwner(ctx, v); !errors.Is(err, errOwnerLate) {
+		return 0, err
+	}
+	return ownerTimeout, nil
 }
 
 // lacksOwner reports whether a session may have an ownerReference to its parent, and has none.
@@ -91,6 +94,9 @@ func (r *ResponseSessionReconciler) addOwner(ctx context.Context, v sessions.Ver
 // session may be deleted meanwhile.
 const ownerTimeout = time.Second
 
+// errOwnerLate indicates that an ownerReference has not been written within ownerTimeout, and that its session must be read again.
+var errOwnerLate = errors.New("the ownerReference had to wait for its turn for too long")
+
 // setOwner sets an ownerReference to a session that has just been read, with a function that applies ownerReferences. If the session has
 // been deleted without its dependents since, garbage collection did not see this dependent, and would now delete it: then setOwner removes
 // the reference again, which may have been written even if there was no answer, and returns false.
@@ -104,15 +110,20 @@ func (r *ResponseSessionReconciler) setOwner(
 		return false, fmt.Errorf("unable to set the ownerReference: %w", applyErr)
 	}
 	gone, err := r.gone(ctx, owner)
-	switch {
-	case (err != nil || gone) && apply(ctx) == nil:
+	if err != nil || gone {
+		if err := apply(ctx); err != nil {
+			return false, fmt.Errorf("unable to remove the ownerReference again: %w", err)
+		}
 		return false, nil
-	case err != nil || gone:
-		return false, errors.New("unable to remove the ownerReference to a session that may be gone")
-	case applyErr != nil:
+	}
+	switch {
+	case applyErr == nil:
+		return true, nil
+	case limited.Err() != nil && ctx.Err() == nil:
+		return false, errOwnerLate
+	default:
 		return false, fmt.Errorf("unable to set the ownerReference: %w", applyErr)
 	}
-	return true, nil
 }
 
 // applyOwner applies the ownerReferences of a version of a session and returns the resulting metadata.

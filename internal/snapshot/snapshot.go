@@ -60,7 +60,8 @@ const partsAtOnce = 4
 var (
 	// ErrUnreadable indicates a snapshot with a missing or damaged part.
 	ErrUnreadable = errors.New("snapshot is unreadable")
-	// ErrNotConfigured indicates a snapshot in a store that these Stores lack: a bucket that the process is not configured with.
+	// ErrNotConfigured indicates a snapshot in a store that these Stores lack: a bucket that the process is not configured with. It is also
+	// an ErrUnreadable, although nothing may be damaged.
 	ErrNotConfigured = errors.New("the store of the snapshot is not configured")
 	// ErrChanged indicates that a part was not marked or deleted because it has changed since it was listed.
 	ErrChanged = errors.New("the part has changed")
@@ -221,7 +222,7 @@ func (s Stores) ReadCurrent(ctx context.Context, session types.NamespacedName, r
 func (s Stores) read(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, current bool) (Bodies, error) {
 	store := s.named(ref.Store)
 	if store == nil {
-		return Bodies{}, fmt.Errorf("session %s, store %s: %w", session, ref.Store, ErrNotConfigured)
+		return Bodies{}, fmt.Errorf("%w: session %s, store %s: %w", ErrUnreadable, session, ref.Store, ErrNotConfigured)
 	}
 	var bodies Bodies
 	err := ErrUnreadable

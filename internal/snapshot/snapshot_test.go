@@ -403,7 +403,7 @@ func TestForeignReference(t *testing.T) {
 	if _, err := (Stores{store}).Read(t.Context(), session, ref); !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), "too many") {
 		t.Errorf("more parts than bytes: got %v, want it unreadable", err)
 	}
-	if _, err := (Stores{}).Read(t.Context(), session, ref); !errors.Is(err, ErrNotConfigured) || errors.Is(err, ErrUnreadable) {
+	if _, err := (Stores{}).Read(t.Context(), session, ref); !errors.Is(err, ErrNotConfigured) || !errors.Is(err, ErrUnreadable) {
 		t.Errorf("no store: got %v, want that it is not configured", err)
 	}
 }

@@ -61,7 +61,10 @@ func (c *cluster) Delete(ctx context.Context, namespace, responseID string, opti
 	if err == nil && latest.Spec.Snapshot != nil && latest.Spec.Snapshot.Key == deleted.Spec.Snapshot.Key {
 		return nil
 	}
-	if err != nil && !errors.Is(err, driver.ErrNotFound) && !errors.Is(err, kubeclient.ErrUndecodable) {
+	if errors.Is(err, kubeclient.ErrUndecodable) { // the operator deletes what nothing refers to
+		return nil
+	}
+	if err != nil && !errors.Is(err, driver.ErrNotFound) {
 		return err
 	}
 	// The snapshot is a dependent too, and was orphaned with the others.

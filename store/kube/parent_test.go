@@ -162,16 +162,20 @@ func waitUntilGone(t *testing.T, namespace, id string) {
 // TestParentChangesWhileCreateWaits: a create waits for its turn, and meanwhile the parent whose UID it has is deleted alone, or replaced. The
 // turn has the right owner all the same, and garbage collection keeps it.
 func TestParentChangesWhileCreateWaits(t *testing.T) {
-	for name, tc := range map[string]struct{ replaced, guessed bool }{
-		"deleted":           {},
-		"replaced":          {replaced: true},
-		"deleted, guessed":  {guessed: true},
-		"replaced, guessed": {replaced: true, guessed: true},
+	for name, tc := range map[string]struct{ replaced, guessed, lost, unreadable bool }{
+		"deleted":                 {},
+		"replaced":                {replaced: true},
+		"deleted, guessed":        {guessed: true},
+		"replaced, guessed":       {replaced: true, guessed: true},
+		"deleted, response lost":  {lost: true},
+		"replaced, response lost": {replaced: true, lost: true},
+		"replaced, not readable":  {replaced: true, unreadable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // mostly waits for garbage collection
 			plain := open(t, kube.Options{})
 			parentRead := make(chan struct{})
+			var creates, reads atomic.Int32
 			read, change := sync.OnceFunc(func() { close(parentRead) }), sync.OnceFunc(func() {
 				time.Sleep(kube.OwnerValid)
 				<-parentRead
@@ -185,6 +189,12 @@ func TestParentChangesWhileCreateWaits(t *testing.T) {
 			s := openThrough(t, plain.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 				if r.Method == http.MethodPost {
 					change()
+					if tc.lost && creates.Add(1) == 1 {
+						return loseResponse(next, r)
+					}
+				}
+				if tc.unreadable && strings.HasSuffix(r.URL.Path, "/resp.1") && reads.Add(1) == 2 {
+					return overloaded(next, r)
 				}
 				response, err := next.RoundTrip(r)
 				if strings.HasSuffix(r.URL.Path, "/resp.1") && strings.Contains(r.Header.Get("Accept"), kubeclient.MetadataOnly) {

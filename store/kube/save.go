@@ -70,8 +70,8 @@ type save struct {
 	namespace string
 	session   *driver.Session
 	options   driver.SaveOptions
-	// guess is the UID that the parent is expected to have, or empty.
-	guess types.UID
+	// guess is the UID that the parent is expected to have, and used the one that the last create had. Both can be empty.
+	guess, used types.UID
 	// written is the spec to store, and started is the time at which the first part was written. They are set when the spec is
 	// first needed.
 	written *v1alpha1.ResponseSessionSpec
@@ -129,7 +129,7 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 			return nil, err
 		}
 		if object != nil {
-			return s.correctOwner(ctx, object, s.guess)
+			return s.correctOwner(ctx, object)
 		}
 		// It may have been stored and deleted since, with its snapshot.
 		s.written, s.posted = nil, false
@@ -151,7 +151,7 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	if err != nil || driver.Elapsed(read) < s.ownerValid {
 		return object, err
 	}
-	return s.correctOwner(ctx, object, parent)
+	return s.correctOwner(ctx, object)
 }
 
 // defaultOwnerValid is how long after it was read the UID of a parent is used without being read again. A create can wait for its turn, and
@@ -171,7 +171,7 @@ func (s *save) createGuessed(ctx context.Context, spec *v1alpha1.ResponseSession
 	if err != nil || parentErr == nil && parent == s.guess && driver.Elapsed(read) < s.ownerValid {
 		return object, err
 	}
-	return s.correctOwner(ctx, object, s.guess)
+	return s.correctOwner(ctx, object)
 }
 
 // correctOwner returns the stored turn as soon as the UID that the save has used, if the turn has it, is that of its parent. If garbage
@@ -180,8 +180,8 @@ func (s *save) createGuessed(ctx context.Context, spec *v1alpha1.ResponseSession
 // A turn that this save has created with another UID is replaced by one with another UID of its own. To change its ownerReferences would not
 // be enough: if the object has changed in any other way since garbage collection has looked at it, as by the operator's status, garbage
 // collection looks once more and then deletes it without a look at its version.
-func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSession, used types.UID) (*v1alpha1.ResponseSession, error) {
-	for object != nil {
+func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSession) (*v1alpha1.ResponseSession, error) {
+	for used := s.used; object != nil; {
 		if used == "" || !slices.ContainsFunc(object.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == used }) {
 			return object, nil
 		}
@@ -230,6 +230,7 @@ func (s *save) remove(ctx context.Context, object *v1alpha1.ResponseSession) err
 
 // post creates the object of a turn with the UID of its parent, or returns the stored one if it has the same content.
 func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, parent types.UID) (*v1alpha1.ResponseSession, error) {
+	s.used = parent
 	object := &v1alpha1.ResponseSession{Spec: *spec}
 	object.Name, object.OwnerReferences = v1alpha1.ObjectName(s.session.ResponseID), s.owners(parent)
 	created, err := kubeclient.CreateReturningMetadata(ctx, s.client, kubeclient.Sessions, s.namespace, object, false)

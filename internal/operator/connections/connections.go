@@ -23,11 +23,13 @@ import (
 	"sync"
 )
 
-// waiting is how many connections of an address may wait for each one that it may have. They take no memory of the server's.
+// waiting is how many connections of an address may wait for each one that it may have. Each takes a file descriptor, and nothing is read
+// from it.
 const waiting = 4
 
 // Limit returns a listener whose connections of an address beyond a number wait, in their order, until others of the address are closed. Further
-// ones are closed. All clients of the kube-apiserver have one address, and one of them can make it connect again and again.
+// ones are closed. All clients of the kube-apiserver have one address, and one of them can make it connect again and again. The listener must be
+// closed before an http.Server closes connections while it holds its lock, as Shutdown does.
 func Limit(next net.Listener, perAddress int) net.Listener {
 	l := &listener{
 		Listener: next, perAddress: perAddress, admitted: make(chan admission), done: make(chan struct{}), clients: map[string]*client{},

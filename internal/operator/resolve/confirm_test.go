@@ -32,6 +32,8 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
@@ -80,6 +82,25 @@ func TestLostSnapshotIsReadAgain(t *testing.T) {
 	f.view.SetReadable(record, false)
 	if got, want := f.answer("b", deep), "session.snapshot.unreadable at a"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestStoreIsNotConfigured: a turn that was read before, and whose bucket this replica lacks, is not reported, but cannot be resolved here. One
+// that was never read is unreadable.
+func TestStoreIsNotConfigured(t *testing.T) {
+	f := newFixture(t)
+	f.save("a", "", withLostSnapshot)
+	f.freeze()
+	record, _ := f.view.Get(f.namespace, "a")
+	f.view.SetReadable(record, true)
+	reader, reports := resolve.NewReader(f.client, nil, f.options), 0
+	resolver := resolve.New(f.view, reader, func(*sessions.Record) { reports++ }, f.options)
+	_, err := resolver.Resolve(t.Context(), f.namespace, "a", 0, resolve.Query{WalkOptions: deep})
+	if !errors.Is(err, snapshot.ErrNotConfigured) || reports > 0 {
+		t.Errorf("got %v and %d reports", err, reports)
+	}
+	if readable, err := reader.Readable(t.Context(), record); readable || err != nil {
+		t.Errorf("verified: %t, %v", readable, err)
 	}
 }
 

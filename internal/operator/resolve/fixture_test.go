@@ -41,6 +41,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 )
@@ -68,6 +69,11 @@ type fixture struct {
 	view     *sessions.View
 	reader   *resolve.Reader
 	resolver *resolve.Resolver
+}
+
+// chunks returns a store of snapshots.
+func chunks(client rest.Interface) snapshot.Stores {
+	return snapshot.Stores{snapshot.NewChunkStore(client)}
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -194,7 +200,7 @@ func (f *fixture) start() (stop func()) {
 		stop()
 		f.Fatal(err)
 	}
-	reader := resolve.NewReader(f.client, nil, f.options)
+	reader := resolve.NewReader(f.client, chunks(f.client), f.options)
 	f.view, f.reader = view, reader
 	f.resolver = resolve.New(view, reader, func(*sessions.Record) {}, f.options)
 	return stop

@@ -178,7 +178,7 @@ func (r *Reader) getOnce(ctx context.Context, namespace, name string, pay paymen
 			items, err = flatten(bodies.Request, bodies.Response)
 			record.Turn.Unreadable, record.Verified = err != nil, err == nil
 		})
-		if errors.Is(err, snapshot.ErrUnreadable) {
+		if errors.Is(err, snapshot.ErrUnreadable) && !errors.Is(err, snapshot.ErrNotConfigured) {
 			return r.lost(ctx, record)
 		}
 		if err != nil {

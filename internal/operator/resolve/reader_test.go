@@ -50,7 +50,7 @@ func TestCacheIsBounded(t *testing.T) {
 	f.freeze()
 	options := resolve.DefaultOptions()
 	options.CacheBytes = limit
-	reader := resolve.NewReader(f.client, nil, options)
+	reader := resolve.NewReader(f.client, chunks(f.client), options)
 	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
 	for range 3 {
 		history, err := resolver.Resolve(t.Context(), f.namespace, last, 0, resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}})
@@ -128,7 +128,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	f.freeze()
 	options := resolve.DefaultOptions()
 	options.HistoryBytes, options.InFlightBytes = 6000, 24000
-	reader := resolve.NewReader(f.client, nil, options)
+	reader := resolve.NewReader(f.client, chunks(f.client), options)
 	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
 	query := func(id string) (*resolve.Result, error) {
 		return resolver.Resolve(t.Context(), f.namespace, id, 0, resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}})
@@ -186,7 +186,7 @@ func TestReadsOfLostSnapshotsAreShared(t *testing.T) {
 		})
 		options := resolve.DefaultOptions()
 		options.LiveReads = 4
-		reader := resolve.NewReader(client, nil, options)
+		reader := resolve.NewReader(client, chunks(client), options)
 		record := sessions.NewRecord(gjson.Parse(object), nil)
 		var reads sync.WaitGroup
 		for range 10 {

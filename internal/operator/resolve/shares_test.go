@@ -75,7 +75,7 @@ func TestLiveReadsAreShared(t *testing.T) {
 	modest.freeze()
 	options := resolve.DefaultOptions()
 	options.LiveReads = 4
-	reader := resolve.NewReader(client, nil, options)
+	reader := resolve.NewReader(client, chunks(client), options)
 	resolver := resolve.New(modest.view, reader, func(*sessions.Record) {}, options)
 	resolver.SetWaits(8, 0, time.Hour)
 

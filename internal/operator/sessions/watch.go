@@ -54,7 +54,9 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 	others.Go(func() { v.freeGarbage(ctx) })
 	others.Go(func() {
 		v.age.Run(ctx, func(ctx context.Context) (uint64, error) {
-			return kubeclient.CurrentVersion(ctx, client, kubeclient.Sessions, metav1.NamespaceSystem)
+			return v.notBefore(func() (uint64, error) {
+				return kubeclient.CurrentVersion(ctx, client, kubeclient.Sessions, metav1.NamespaceSystem)
+			})
 		})
 	})
 	reflector.RunWithContext(ctx)
@@ -135,11 +137,18 @@ func (v *View) WaitUntilReflects(ctx context.Context, namespace string, resource
 	}
 }
 
-// isBefore reports whether a resource version is older than one that was received.
-func (v *View) isBefore(resourceVersion uint64) bool {
+// notBefore returns the resource version that current returns, which is at least as new as all that have been sent, or errRestored if it is
+// older than one that was received before the call.
+func (v *View) notBefore(current func() (uint64, error)) (uint64, error) {
 	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return resourceVersion < v.resourceVersion
+	received := v.resourceVersion
+	v.mu.RUnlock()
+	version, err := current()
+	if err == nil && version < received {
+		v.restoredOnce.Do(func() { close(v.restored) })
+		err = errRestored
+	}
+	return version, err
 }
 
 // EndIfRestored returns an error when the cluster has been restored to an earlier state, which nothing that is in memory reflects, or nil when
@@ -216,8 +225,8 @@ func (v *View) receive(r *Record, e event) {
 	v.advance(r.ResourceVersion)
 }
 
-// errRestored indicates a list that is older than what the API server has sent before: etcd was restored from a backup. Objects with the
-// versions of that time may have another content than those that the view has.
+// errRestored indicates that the state of the API server is older than what it has sent before: etcd was restored from a backup. Objects with
+// the versions since then may have another content than those that the view has.
 var errRestored = errors.New("the cluster has been restored to an earlier state: a restart is necessary")
 
 // Replace replaces the view's content with a new list. It returns once the list has been applied, so that the view is then
@@ -225,9 +234,8 @@ var errRestored = errors.New("the cluster has been restored to an earlier state:
 func (s *store) Replace(objects []any, resourceVersion string) error {
 	v := (*View)(s)
 	version := ParseResourceVersion(resourceVersion)
-	if v.isBefore(version) {
-		v.restoredOnce.Do(func() { close(v.restored) })
-		return errRestored
+	if _, err := v.notBefore(func() (uint64, error) { return version, nil }); err != nil {
+		return err
 	}
 	listed := map[string][]*Record{}
 	for _, object := range objects {
