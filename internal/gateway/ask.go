@@ -26,6 +26,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/tidwall/gjson"
 
@@ -43,9 +44,15 @@ const (
 // askPaths are the endpoints that Gateway.ask serves.
 var askPaths = []string{inputTokensPath, compactPath}
 
-// served says whether the engine has an endpoint. It is decided once, by a request of the gateway: clients must not be able to decide it
-// for each other.
-type served struct{ missing, decided atomic.Bool }
+// served says whether the engine has an endpoint. It is decided by a request of the gateway: clients must not be able to decide it
+// for each other. That an endpoint is missing is asked again after missingFor: the answer may be that of a proxy, while the engine starts.
+type served struct {
+	present atomic.Bool
+	// missing is the Unix time, in nanoseconds, until which the endpoint is missing.
+	missing atomic.Int64
+}
+
+const missingFor = time.Minute
 
 // ask counts the input tokens of a conversation, or compacts it. The engine's own endpoint answers, with the conversation before the input
 // of the request. Nothing is saved.
@@ -95,11 +102,12 @@ func (g *Gateway) completeAnswer(r *http.Request, c *call, answer *object) {
 	completeUsage(answer)
 }
 
-// checkServed returns an error if the engine does not have the endpoint of a request. The first request finds out, by one without a model
+// checkServed returns an error if the engine does not have the endpoint of a request. A request finds out, by one without a model
 // and an input, which any engine that has the endpoint refuses in another way.
 func (g *Gateway) checkServed(r *http.Request, c *call) error {
 	endpoint := g.asked[r.URL.Path]
-	if !endpoint.decided.Load() {
+	isMissing := func() bool { return g.now().UnixNano() < endpoint.missing.Load() }
+	if !endpoint.present.Load() && !isMissing() {
 		probe := &http.Request{Method: http.MethodPost, URL: &url.URL{Path: r.URL.Path}, Header: http.Header{}}
 		setHeaders(probe.Header, r.Header, accountHeaders) // used if the account is the client's
 		response, err := g.send(r.Context(), probe, c, &payload{text: "{}"})
@@ -109,13 +117,12 @@ func (g *Gateway) checkServed(r *http.Request, c *call) error {
 		_ = response.Body.Close()
 		switch response.StatusCode {
 		case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
-			endpoint.missing.Store(true)
-			endpoint.decided.Store(true)
+			endpoint.missing.Store(g.now().Add(missingFor).UnixNano())
 		case http.StatusOK, http.StatusBadRequest, http.StatusUnprocessableEntity:
-			endpoint.decided.Store(true)
+			endpoint.present.Store(true)
 		}
 	}
-	if endpoint.missing.Load() {
+	if isMissing() {
 		return invalidRequest("", "unsupported_endpoint", "The upstream does not serve %s.", r.URL.Path)
 	}
 	return nil

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
@@ -116,6 +117,11 @@ func TestAskEngineWithoutEndpoint(t *testing.T) {
 			}
 			if n := int(requests.Load()); n != tc.wantSent {
 				t.Errorf("%d requests to the engine, want %d", n, tc.wantSent)
+			}
+			f.gateway.now = func() time.Time { return time.Now().Add(missingFor) }
+			tc.probe, tc.status = http.StatusBadRequest, http.StatusNotFound // it has the endpoint now
+			if r := f.do(http.MethodPost, compactPath, `{"model":"none","input":"a"}`); r.code() != "Not Found model_not_found" {
+				t.Errorf("later: got %d %s", r.status, r.body)
 			}
 		})
 	}

@@ -53,6 +53,8 @@ type outputItem struct {
 	// index is the output index.
 	index int64
 	raw   string
+	// kind is the type of the item, and call the engine's ID of the call that it is, or is the output of.
+	kind, call string
 	// shownID is the ID that the client sees, once it is known.
 	shownID string
 	// done is set once the item is finished. Until then, it is as it was added, without its content.
@@ -116,11 +118,8 @@ func (p *partial) unnamedSlot(kind string, data *object) int {
 	case eventItemDone:
 		item := data.raw("item")
 		call, kind := gjson.Get(item, "call_id").Str, itemType(item)
-		sameCall := func(i outputItem) bool {
-			engine, _, _ := parseSuffix(gjson.Get(i.raw, "call_id").Str)
-			return !i.done && call != "" && engine == call
-		}
-		sameType := func(i outputItem) bool { return !i.done && itemType(i.raw) == kind }
+		sameCall := func(i outputItem) bool { return !i.done && call != "" && i.call == call }
+		sameType := func(i outputItem) bool { return !i.done && i.kind == kind }
 		for _, same := range []func(outputItem) bool{sameCall, sameType} {
 			if slot := slices.IndexFunc(p.output, same); slot >= 0 {
 				return slot
@@ -180,7 +179,10 @@ func (p *partial) add(kind string, data *object, slot int, maxBytes int64, hold 
 		p.output = append(p.output, outputItem{id: strings.Clone(id), index: index, shownID: p.unseenID}) // the event may be larger
 		p.unseen, p.unseenID = counter{}, ""
 	}
-	p.output[slot].raw, p.output[slot].done = strings.Clone(item), kind == eventItemDone
+	added := &p.output[slot]
+	added.raw, added.done = strings.Clone(item), kind == eventItemDone
+	added.kind = itemType(added.raw)
+	added.call, _, _ = parseSuffix(gjson.Get(added.raw, "call_id").Str)
 	return nil
 }
 
@@ -188,14 +190,14 @@ func (p *partial) add(kind string, data *object, slot int, maxBytes int64, hold 
 // type at another position has its ID: the final output may lack items, or have them in another order.
 func (p *partial) find(i int, item string) int {
 	id, kind := gjson.Get(item, "id").Str, itemType(item)
-	same := func(o outputItem) bool { return id != "" && o.id == id && itemType(o.raw) == kind }
+	same := func(o outputItem) bool { return id != "" && o.id == id && o.kind == kind }
 	if i < len(p.output) && same(p.output[i]) {
 		return i
 	}
 	if j := slices.IndexFunc(p.output, same); j >= 0 {
 		return j
 	}
-	if i < len(p.output) && itemType(p.output[i].raw) == kind {
+	if i < len(p.output) && p.output[i].kind == kind {
 		return i
 	}
 	return -1
@@ -220,11 +222,14 @@ func (p *partial) isAligned(output string) bool {
 // end. Items that it lacks are added. It returns the output unchanged if one of these has not been finished.
 func (p *partial) align(output string) string {
 	aligned, i := make([]string, len(p.output)), 0
+	first := map[string]int{} // by type, the position before which all its items are aligned
 	var rest []string
 	for _, item := range jsonvalue.Elements(output) {
 		at := p.find(i, item)
 		if at < 0 || aligned[at] != "" { // some engines omit IDs
-			at = p.firstOf(itemType(item), aligned)
+			kind := itemType(item)
+			at = p.firstOf(kind, first[kind], aligned)
+			first[kind] = at
 		}
 		if at < 0 {
 			rest = append(rest, item)
@@ -242,10 +247,10 @@ func (p *partial) align(output string) string {
 	return "[" + strings.Join(slices.Concat(aligned, rest), ",") + "]"
 }
 
-// firstOf returns the position of the first item of a type that is not in the list, or -1.
-func (p *partial) firstOf(kind string, aligned []string) int {
-	for i, item := range p.output {
-		if aligned[i] == "" && itemType(item.raw) == kind {
+// firstOf returns the position of the first item of a type that is not in the list, from a position on, or -1 if that is -1 or there is none.
+func (p *partial) firstOf(kind string, from int, aligned []string) int {
+	for i := from; i >= 0 && i < len(p.output); i++ {
+		if aligned[i] == "" && p.output[i].kind == kind {
 			return i
 		}
 	}

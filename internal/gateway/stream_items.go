@@ -71,9 +71,12 @@ func (s *relay) unseenID(slot int, data *object) string {
 }
 
 // align puts the output of a final response in the order in which its items appeared: clients refer to stored items by their positions. It holds
-// the memory for that.
+// the memory for that. It returns errTooManyItems if the output has more items than those of the events may be.
 func (s *relay) align(response *object) error {
 	output := response.raw("output")
+	if jsonvalue.IsList(output) && jsonvalue.Count(output) > maxOutputItems {
+		return errTooManyItems
+	}
 	if !s.turn.request.store || s.partial.completes(response) || !jsonvalue.IsList(output) || s.partial.isAligned(output) {
 		return nil
 	}

@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -77,5 +78,16 @@ func TestStreamAndResponseDiffer(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestLargeFinalOutput: a final output with more items than events may have is refused before it is compared with them.
+func TestLargeFinalOutput(t *testing.T) {
+	response, err := objectOf(`{"output":[{}` + strings.Repeat(",{}", maxOutputItems) + `]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&relay{}).align(response); !errors.Is(err, errTooManyItems) {
+		t.Errorf("got %v, want %v", err, errTooManyItems)
 	}
 }

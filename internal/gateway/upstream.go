@@ -42,14 +42,15 @@ const unreadAnswerBytes = 64 << 10
 // upstream sends requests to the engine. Each tenant has connections of its own: a server ends one with HTTP/2 on which many requests are
 // canceled, with all others on it.
 type upstream struct {
-	base string // without the /v1
+	base   string // without the /v1
+	scheme string
 
 	mu      sync.Mutex
 	clients map[string]*http.Client // by tenant, as many as the tenants file has had
 }
 
 func newUpstream(base *url.URL) *upstream {
-	return &upstream{base: strings.TrimSuffix(strings.TrimRight(base.String(), "/"), "/v1"), clients: map[string]*http.Client{}}
+	return &upstream{scheme: base.Scheme, base: strings.TrimSuffix(strings.TrimRight(base.String(), "/"), "/v1"), clients: map[string]*http.Client{}}
 }
 
 // of returns the client of a tenant.
@@ -59,7 +60,7 @@ func (u *upstream) of(tenant string) *http.Client {
 	client := u.clients[tenant]
 	if client == nil {
 		client = &http.Client{
-			Transport: newTransport(),
+			Transport: newTransport(u.scheme),
 			// A redirect would send the key and the conversation to another server.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
@@ -68,18 +69,38 @@ func (u *upstream) of(tenant string) *http.Client {
 	return client
 }
 
-func newTransport() *http.Transport {
+const (
+	// engineHeaderBytes is the size of an engine's header. Go's default is 10 MiB, of which values take 30 times as much.
+	engineHeaderBytes = 64 << 10
+	// engineIdleTimeout is shorter than the 5 s for which uvicorn, the server of most engines, keeps a connection: a request that meets its end
+	// fails, and cannot be repeated.
+	engineIdleTimeout = 4 * time.Second
+	// idleTimeout is that of HTTPS, whose connections take longer to make, and whose servers usually keep them for minutes.
+	idleTimeout = 90 * time.Second
+)
+
+func newTransport(scheme string) *http.Transport {
+	idle := idleTimeout
+	if scheme == "http" {
+		idle = engineIdleTimeout
+	}
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 10 * time.Second,
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 64, // for each tenant
-		IdleConnTimeout:     90 * time.Second,
+		IdleConnTimeout:     idle,
+		// All headers of an answer together.
+		MaxResponseHeaderBytes: engineHeaderBytes,
 		// A compressed stream is held back until a block is full.
 		DisableCompression: true,
 		// What arrives while a slow client does not read is part of callBytes. Go's default is 4 MiB.
-		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: unreadAnswerBytes},
+		// Pings notice a lost connection, which all requests of a tenant would otherwise use for a quarter of an hour.
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: unreadAnswerBytes,
+			SendPingTimeout:           15 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: 30 * time.Second,
+		},
 	}
 }
 
@@ -120,7 +141,7 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body *payl
 	g.metrics.upstreamSeconds.Observe(g.now().Sub(start).Seconds())
 	status := response.StatusCode
 	switch {
-	case status != http.StatusOK && status < http.StatusBadRequest:
+	case status != http.StatusOK && status < http.StatusBadRequest || status > maxStatus:
 		err = upstreamInvalid(fmt.Errorf("unexpected status %d", status))
 	case g.ownsAccount() && (status == http.StatusUnauthorized || status == http.StatusForbidden):
 		err = upstreamRefused(fmt.Errorf("status %d", status))
@@ -130,6 +151,9 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body *payl
 	_ = response.Body.Close() // nothing was written
 	return nil, err
 }
+
+// maxStatus is the largest status of HTTP.
+const maxStatus = 599
 
 // ownsAccount reports whether the account at the engine belongs to the gateway and not to the client. If it does, clients get
 // neither the headers with the account's limits nor the engine's messages about the limits and the key.

@@ -53,12 +53,17 @@ func TestUpstreamErrors(t *testing.T) {
 		"error with advice":           {advise(jsonHandler(500, ""), "X-Should-Retry", "true"), 500, "", false},
 		"not JSON":                    {jsonHandler(500, `oops`), 500, `oops`, false},
 		"redirect":                    {http.RedirectHandler("/elsewhere", http.StatusFound), 502, "upstream_invalid_response", false},
-		"truncated JSON":              {jsonHandler(200, `{"output":`), 502, "upstream_invalid_response", false},
-		"output not a list":           {jsonHandler(200, `{"output":1}`), 502, "upstream_invalid_response", false},
-		"no output":                   {jsonHandler(200, `{"status":"completed"}`), 502, "upstream_invalid_response", false},
-		"error with status 200":       {jsonHandler(200, `{"error":{"message":"model not found"}}`), 502, "upstream_invalid_response", false},
-		"status not final":            {jsonHandler(200, `{"status":"in_progress","output":[]}`), 502, "upstream_invalid_response", false},
-		"status not a string":         {jsonHandler(200, `{"status":7,"output":[]}`), 502, "upstream_invalid_response", false},
+		"status that HTTP lacks":      {jsonHandler(999, `{}`), 502, "upstream_invalid_response", false},
+		"large header": {http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Large", strings.Repeat("x", engineHeaderBytes))
+			jsonHandler(200, `{}`).ServeHTTP(w, r)
+		}), 502, "upstream_unreachable", false},
+		"truncated JSON":        {jsonHandler(200, `{"output":`), 502, "upstream_invalid_response", false},
+		"output not a list":     {jsonHandler(200, `{"output":1}`), 502, "upstream_invalid_response", false},
+		"no output":             {jsonHandler(200, `{"status":"completed"}`), 502, "upstream_invalid_response", false},
+		"error with status 200": {jsonHandler(200, `{"error":{"message":"model not found"}}`), 502, "upstream_invalid_response", false},
+		"status not final":      {jsonHandler(200, `{"status":"in_progress","output":[]}`), 502, "upstream_invalid_response", false},
+		"status not a string":   {jsonHandler(200, `{"status":7,"output":[]}`), 502, "upstream_invalid_response", false},
 		"compressed": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			w.Header().Set("Content-Type", "text/event-stream")

@@ -56,6 +56,10 @@ type database struct {
 	writes, reads  *fair.Budget
 	chain          *sql.Stmt // selectChain, on the reader
 	upsert         *sql.Stmt // upsertTurn, on the writer
+	// readers is the number of connections that read.
+	readers int64
+	// walLimit is the size of the write-ahead log at which the next write truncates it.
+	walLimit int64
 	// version is the schema version that this program reads and writes.
 	version int
 }
@@ -65,7 +69,7 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &database{path: path}
+	db := &database{path: path, walLimit: maxWAL}
 	if db.writer, err = sql.Open("sqlite", dataSource(path)); err != nil {
 		return nil, err
 	}
@@ -75,6 +79,7 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 	}
 	connections := 2 * max(4, runtime.GOMAXPROCS(0)) // a namespace alone has half
 	db.writes, db.reads = fair.NewBudget(1), fair.NewBudget(int64(connections))
+	db.readers = int64(connections)
 	db.reader.SetMaxOpenConns(connections)
 	db.reader.SetMaxIdleConns(connections)
 	err = db.prepare(ctx)
@@ -231,7 +236,38 @@ func (db *database) write(ctx context.Context, namespace string, do func(tx *sql
 		return err
 	}
 	defer db.writes.Release(namespace, 1)
-	return db.checked(ctx, db.writer, nil, do)
+	if err := db.checked(ctx, db.writer, nil, do); err != nil {
+		return err
+	}
+	db.truncateWAL(ctx)
+	return nil
+}
+
+const (
+	// maxWAL is the size of the write-ahead log, in bytes, beyond which it is truncated.
+	maxWAL = 64 << 20
+	// walTimeout is how long the reads in progress may take meanwhile.
+	walTimeout = 5 * time.Second
+)
+
+// truncateWAL truncates the write-ahead log if it is large, during a write. SQLite begins it again by itself only when no one reads, which
+// overlapping reads of one namespace can prevent without end. So no read begins until those in progress have ended. If that fails, because of
+// another process for example, the log may become twice as large before the next attempt.
+func (db *database) truncateWAL(ctx context.Context) {
+	log := db.path + "-wal"
+	if info, err := os.Stat(log); err != nil || info.Size() < db.walLimit {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), walTimeout)
+	defer cancel()
+	const none = "" // no namespace has this name
+	if db.reads.Acquire(ctx, none, db.readers) == nil {
+		defer db.reads.Release(none, db.readers)
+		_, _ = db.writer.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
+	}
+	if info, err := os.Stat(log); err == nil {
+		db.walLimit = max(maxWAL, 2*info.Size())
+	}
 }
 
 // read is like write, with a read-only transaction.
