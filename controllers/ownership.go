@@ -30,6 +30,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	acv1alpha1 "github.com/catena-dev/catena/api/v1alpha1/applyconfiguration/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
@@ -52,10 +53,21 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 			return wait, nil
 		}
 	}
-	if err := r.addOwner(ctx, v); !errors.Is(err, errOwnerLate) {
+	name := request(v.Record.Namespace, v.Record.Name)
+	switch err := r.addOwner(ctx, v); {
+	case errors.Is(err, errOwnerLate):
+		return ownerTimeout, nil
+	case isRefusal(err) && !kubeclient.IsAnyGone(err):
+		// What its owner has made of the session can be the reason. An error would be repeated at the pace of rewrites without end: each wait
+		// for that makes the queue forget the failures before.
+		if r.refusals.NumRequeues(name) == 0 {
+			log.FromContext(ctx).Error(err, "The API server refuses the ownerReference of a session, which is tried again less and less often")
+		}
+		return r.refusals.When(name), nil
+	default:
+		r.refusals.Forget(name)
 		return 0, err
 	}
-	return ownerTimeout, nil
 }
 
 // lacksOwner reports whether a session may have an ownerReference to its parent, and has none.
@@ -96,6 +108,10 @@ const ownerTimeout = time.Second
 
 // errOwnerLate indicates that an ownerReference has not been written within ownerTimeout, and that its session must be read again.
 var errOwnerLate = errors.New("the ownerReference had to wait for its turn for too long")
+
+// maxRefusalBackoff is the longest time between two attempts to write what the API server refuses. A tenant can have it refuse that for many
+// sessions.
+const maxRefusalBackoff = time.Hour
 
 // setOwner sets an ownerReference to a session that has just been read, with a function that applies ownerReferences. If the session has
 // been deleted without its dependents since, garbage collection did not see this dependent, and would now delete it: then setOwner removes

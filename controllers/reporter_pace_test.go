@@ -73,7 +73,7 @@ func TestReportsKeepPace(t *testing.T) {
 			if large, others := c.large.Load(), c.others.Load(); large != min(second/2, 3) || others != 1 {
 				t.Errorf("after %d s, %d large sessions are reported, and %d others", second, large, others)
 			}
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) //nolint:forbidigo // in a bubble, it takes no time
 		}
 		cancel()
 		if err := <-done; err != nil {

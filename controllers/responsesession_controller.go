@@ -102,6 +102,8 @@ type ResponseSessionReconciler struct {
 	verifications *fair.Budget
 	// waits are the delays of sessions that wait for verifications.
 	waits workqueue.TypedRateLimiter[ctrl.Request]
+	// refusals are the delays of sessions whose ownerReferences the API server has refused.
+	refusals workqueue.TypedRateLimiter[ctrl.Request]
 	// progress tracks the progress of the workers.
 	progress progress
 	// full are the sessions that cannot be written until they change.
@@ -110,11 +112,7 @@ type ResponseSessionReconciler struct {
 
 // SetupWithManager adds the controller to a manager.
 func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.order = newOrder(r.Concurrency)
-	r.settling = newSettling(r.Statuses.RewriteHold)
-	r.paces = newStatusPaces(r.Statuses)
-	r.verifications = fair.NewBudget(int64(r.Concurrency))
-	r.waits = newWaits()
+	r.prepare()
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("responsesession").
 		WatchesRawSource(&viewSource{
@@ -129,6 +127,16 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 			SkipNameValidation: new(true),
 		}).
 		Complete(r)
+}
+
+// prepare sets what the reconciles share.
+func (r *ResponseSessionReconciler) prepare() {
+	r.order = newOrder(r.Concurrency)
+	r.settling = newSettling(r.Statuses.RewriteHold)
+	r.paces = newStatusPaces(r.Statuses)
+	r.verifications = fair.NewBudget(int64(r.Concurrency))
+	r.waits = newWaits()
+	r.refusals = workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBackoff, maxRefusalBackoff)
 }
 
 // Reconcile writes the status, the ownerReference and the SnapshotReadable condition that follow from the verdict on one session.
@@ -173,6 +181,7 @@ func (r *ResponseSessionReconciler) isCurrent(v sessions.Verdict) bool {
 
 func (r *ResponseSessionReconciler) forget(req ctrl.Request) {
 	r.waits.Forget(req)
+	r.refusals.Forget(req)
 	r.paces.forget(req.NamespacedName)
 	r.full.forget(req.NamespacedName)
 }

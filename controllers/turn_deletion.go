@@ -42,6 +42,8 @@ const (
 	turnsPerPage = 256
 	// reflectTimeout is how long a worker waits until the view shows what it has done.
 	reflectTimeout = 5 * time.Second
+	// minReflectTime is how long it waits even if its time for the conversation is over.
+	minReflectTime = 100 * time.Millisecond
 )
 
 // turnPass is how far a conversation's turns have been gone through, the newest first.
@@ -227,7 +229,7 @@ func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (delet
 			log.FromContext(ctx).Error(err, "Unable to delete the chunks of a turn with it: the next sweeps do that", "turn", turn.Name)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, reflectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, min(reflectTimeout, max(time.Until(d.end), minReflectTime)))
 	defer cancel()
 	// Without an answer that has a version, the turn was gone at once.
 	now := sessions.ParseResourceVersion(gjson.GetBytes(raw, "metadata.resourceVersion").String())

@@ -177,7 +177,7 @@ func TestParentChangesWhileCreateWaits(t *testing.T) {
 			parentRead := make(chan struct{})
 			var creates, reads atomic.Int32
 			read, change := sync.OnceFunc(func() { close(parentRead) }), sync.OnceFunc(func() {
-				time.Sleep(kube.OwnerValid)
+				time.Sleep(kube.OwnerValid) //nolint:forbidigo // the create waits for its turn
 				<-parentRead
 				if err := plain.Delete(t.Context(), "resp_1", store.DeleteOptions{}); err != nil {
 					t.Error(err)

@@ -304,7 +304,7 @@ func TestDiscovery(t *testing.T) {
 		"explain a conversation":         {args: []string{"explain", "conversation.spec.headResponseID"}, want: []string{"FIELD: headResponseID <string>"}},
 		"explain a conversation's state": {args: []string{"explain", "conv.spec.state"}, want: []string{"FIELD: state <string>", "Archived"}},
 		"explain a summary":              {args: []string{"explain", "conversationsummary.spec.startTurn"}, want: []string{"FIELD: startTurn <integer>"}},
-		"OpenAPI v3": {args: []string{"get", "--raw", "/openapi/v3"}, want: []string{"apis/resolve.catena.dev/v1alpha1"}},
+		"OpenAPI v3":                     {args: []string{"get", "--raw", "/openapi/v3"}, want: []string{"apis/resolve.catena.dev/v1alpha1"}},
 		"OpenAPI v3 of the group": {
 			args: []string{"get", "--raw", "/openapi/v3/apis/resolve.catena.dev/v1alpha1"},
 			want: []string{"/apis/resolve.catena.dev/v1alpha1/namespaces/{namespace}/inputitems/{name}", "includeIncomplete", "maxDepth"},

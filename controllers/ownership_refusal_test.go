@@ -1,0 +1,70 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+// refusing is a client of an API server that has every object, with one UID, and refuses all changes.
+type refusing struct {
+	client.Client
+	patches int
+}
+
+func (c *refusing) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	object.SetUID("5f0c1b2a-0000-4000-8000-000000000001")
+	return nil
+}
+
+func (c *refusing) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	c.patches++
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "responsesessions"}, "b", nil)
+}
+
+// TestRefusedOwner: a session whose ownerReference the API server refuses, as its owner can cause, is tried again less and less often, however
+// often it has to wait for the pace of rewrites in between.
+func TestRefusedOwner(t *testing.T) {
+	c, clock := &refusing{}, clocktesting.NewFakePassiveClock(time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC))
+	limits := DefaultStatusLimits()
+	r := &ResponseSessionReconciler{Client: c, Live: c, Clock: clock, Statuses: limits}
+	r.prepare()
+	object := func(name string) sessions.Object {
+		return sessions.Object{Namespace: "team-a", Name: name, ObjectBytes: 1 << 20}
+	}
+	verdict := sessions.Verdict{Record: &sessions.Record{Object: object("b")}, Parent: &sessions.Record{Object: object("a")}}
+	end := clock.Now().Add(24 * time.Hour)
+	for clock.Now().Before(end) {
+		wait, err := r.reconcileOwner(t.Context(), verdict, true)
+		if err != nil || wait <= 0 {
+			t.Fatalf("got %s, %v, want a wait", wait, err)
+		}
+		clock.SetTime(clock.Now().Add(wait))
+	}
+	if most := 30 + int(24*time.Hour/maxRefusalBackoff); c.patches > most {
+		t.Errorf("%d attempts in a day, want at most %d", c.patches, most)
+	}
+}
