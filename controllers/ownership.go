@@ -30,7 +30,6 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	acv1alpha1 "github.com/catena-dev/catena/api/v1alpha1/applyconfiguration/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
@@ -44,30 +43,30 @@ import (
 // parent has appeared, as that of 100,000 others may have: then the write must keep the pace of rewrites, and reconcileOwner may return
 // the delay.
 func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessions.Verdict, unchanged bool) (wait time.Duration, err error) {
+	name := v.Record.NamespacedName()
 	if !lacksOwner(v) {
-		r.paces.owners.Forget(v.Record.NamespacedName())
+		r.paces.owners.Forget(name)
+		r.owners.forget(name)
 		return 0, nil
+	}
+	if wait := r.owners.wait(name); wait > 0 {
+		return wait, nil
 	}
 	if unchanged {
 		if wait := r.paces.ownerDelay(r.Clock.Now(), &v.Record.Object); wait > 0 {
 			return wait, nil
 		}
 	}
-	name := request(v.Record.Namespace, v.Record.Name)
-	switch err := r.addOwner(ctx, v); {
-	case errors.Is(err, errOwnerLate):
-		return ownerTimeout, nil
-	case isRefusal(err) && !kubeclient.IsAnyGone(err):
-		// What its owner has made of the session can be the reason. An error would be repeated at the pace of rewrites without end: each wait
-		// for that makes the queue forget the failures before.
-		if r.refusals.NumRequeues(name) == 0 {
-			log.FromContext(ctx).Error(err, "The API server refuses the ownerReference of a session, which is tried again less and less often")
-		}
-		return r.refusals.When(name), nil
-	default:
-		r.refusals.Forget(name)
-		return 0, err
+	err = ignoreGone(r.addOwner(ctx, v))
+	if err == nil {
+		r.owners.forget(name)
+		return 0, nil
 	}
+	wait = r.owners.add(name)
+	if errors.Is(err, errOwnerLate) {
+		return wait, nil
+	}
+	return 0, err
 }
 
 // lacksOwner reports whether a session may have an ownerReference to its parent, and has none.
@@ -109,9 +108,9 @@ const ownerTimeout = time.Second
 // errOwnerLate indicates that an ownerReference has not been written within ownerTimeout, and that its session must be read again.
 var errOwnerLate = errors.New("the ownerReference had to wait for its turn for too long")
 
-// maxRefusalBackoff is the longest time between two attempts to write what the API server refuses. A tenant can have it refuse that for many
-// sessions.
-const maxRefusalBackoff = time.Hour
+// maxOwnerBackoff is the longest time between two attempts to write an ownerReference. A tenant can have the API server refuse those of many
+// sessions. As the time doubles with each attempt, it is never much longer than what has kept the reference from being written.
+const maxOwnerBackoff = time.Hour
 
 // setOwner sets an ownerReference to a session that has just been read, with a function that applies ownerReferences. If the session has
 // been deleted without its dependents since, garbage collection did not see this dependent, and would now delete it: then setOwner removes

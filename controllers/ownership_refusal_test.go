@@ -19,11 +19,12 @@ package controllers
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/internal/operator/sessions"
@@ -48,23 +49,24 @@ func (c *refusing) Patch(context.Context, client.Object, client.Patch, ...client
 // TestRefusedOwner: a session whose ownerReference the API server refuses, as its owner can cause, is tried again less and less often, however
 // often it has to wait for the pace of rewrites in between.
 func TestRefusedOwner(t *testing.T) {
-	c, clock := &refusing{}, clocktesting.NewFakePassiveClock(time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC))
-	limits := DefaultStatusLimits()
-	r := &ResponseSessionReconciler{Client: c, Live: c, Clock: clock, Statuses: limits}
-	r.prepare()
-	object := func(name string) sessions.Object {
-		return sessions.Object{Namespace: "team-a", Name: name, ObjectBytes: 1 << 20}
-	}
-	verdict := sessions.Verdict{Record: &sessions.Record{Object: object("b")}, Parent: &sessions.Record{Object: object("a")}}
-	end := clock.Now().Add(24 * time.Hour)
-	for clock.Now().Before(end) {
-		wait, err := r.reconcileOwner(t.Context(), verdict, true)
-		if err != nil || wait <= 0 {
-			t.Fatalf("got %s, %v, want a wait", wait, err)
+	synctest.Test(t, func(t *testing.T) {
+		c := &refusing{}
+		r := &ResponseSessionReconciler{Client: c, Live: c, Clock: clock.RealClock{}, Statuses: DefaultStatusLimits()}
+		r.prepare()
+		object := func(name string) sessions.Object {
+			return sessions.Object{Namespace: "team-a", Name: name, ObjectBytes: 1 << 20}
 		}
-		clock.SetTime(clock.Now().Add(wait))
-	}
-	if most := 30 + int(24*time.Hour/maxRefusalBackoff); c.patches > most {
-		t.Errorf("%d attempts in a day, want at most %d", c.patches, most)
-	}
+		verdict := sessions.Verdict{Record: &sessions.Record{Object: object("b")}, Parent: &sessions.Record{Object: object("a")}}
+		for begin := time.Now(); time.Since(begin) < 24*time.Hour; {
+			attempts := c.patches
+			wait, err := r.reconcileOwner(t.Context(), verdict, true)
+			if refused := c.patches > attempts; refused != (err != nil) || refused == (wait > 0) {
+				t.Fatalf("got %s and %v, refused: %t", wait, err, refused)
+			}
+			time.Sleep(wait) //nolint:forbidigo // in a bubble, it takes no time
+		}
+		if most := 30 + int(24*time.Hour/maxOwnerBackoff); c.patches > most {
+			t.Errorf("%d attempts in a day, want at most %d", c.patches, most)
+		}
+	})
 }

@@ -102,8 +102,8 @@ type ResponseSessionReconciler struct {
 	verifications *fair.Budget
 	// waits are the delays of sessions that wait for verifications.
 	waits workqueue.TypedRateLimiter[ctrl.Request]
-	// refusals are the delays of sessions whose ownerReferences the API server has refused.
-	refusals workqueue.TypedRateLimiter[ctrl.Request]
+	// owners has the sessions whose ownerReferences could not be written.
+	owners *backoff
 	// progress tracks the progress of the workers.
 	progress progress
 	// full are the sessions that cannot be written until they change.
@@ -136,7 +136,7 @@ func (r *ResponseSessionReconciler) prepare() {
 	r.paces = newStatusPaces(r.Statuses)
 	r.verifications = fair.NewBudget(int64(r.Concurrency))
 	r.waits = newWaits()
-	r.refusals = workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBackoff, maxRefusalBackoff)
+	r.owners = newBackoff(maxOwnerBackoff)
 }
 
 // Reconcile writes the status, the ownerReference and the SnapshotReadable condition that follow from the verdict on one session.
@@ -181,7 +181,7 @@ func (r *ResponseSessionReconciler) isCurrent(v sessions.Verdict) bool {
 
 func (r *ResponseSessionReconciler) forget(req ctrl.Request) {
 	r.waits.Forget(req)
-	r.refusals.Forget(req)
+	r.owners.forget(req.NamespacedName)
 	r.paces.forget(req.NamespacedName)
 	r.full.forget(req.NamespacedName)
 }

@@ -122,7 +122,7 @@ func (g *Gateway) checkServed(r *http.Request, c *call) error {
 			endpoint.present.Store(true)
 		}
 	}
-	if isMissing() {
+	if !endpoint.present.Load() && isMissing() {
 		return invalidRequest("", "unsupported_endpoint", "The upstream does not serve %s.", r.URL.Path)
 	}
 	return nil

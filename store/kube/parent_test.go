@@ -162,7 +162,7 @@ func waitUntilGone(t *testing.T, namespace, id string) {
 // TestParentChangesWhileCreateWaits: a create waits for its turn, and meanwhile the parent whose UID it has is deleted alone, or replaced. The
 // turn has the right owner all the same, and garbage collection keeps it.
 func TestParentChangesWhileCreateWaits(t *testing.T) {
-	for name, tc := range map[string]struct{ replaced, guessed, lost, unreadable bool }{
+	for name, tc := range map[string]struct{ replaced, guessed, lost, unreadable, overwrite bool }{
 		"deleted":                 {},
 		"replaced":                {replaced: true},
 		"deleted, guessed":        {guessed: true},
@@ -170,6 +170,10 @@ func TestParentChangesWhileCreateWaits(t *testing.T) {
 		"deleted, response lost":  {lost: true},
 		"replaced, response lost": {replaced: true, lost: true},
 		"replaced, not readable":  {replaced: true, unreadable: true},
+
+		"deleted, overwrite, response lost":  {lost: true, overwrite: true},
+		"replaced, overwrite, response lost": {replaced: true, lost: true, overwrite: true},
+		"replaced, overwrite, not readable":  {replaced: true, unreadable: true, overwrite: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // mostly waits for garbage collection
@@ -203,7 +207,7 @@ func TestParentChangesWhileCreateWaits(t *testing.T) {
 				return response, err
 			})
 			save(t, plain, testturn.Make("resp_1", ""))
-			var options store.SaveOptions
+			options := store.SaveOptions{Overwrite: tc.overwrite}
 			if tc.guessed {
 				history, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{})
 				if err != nil {

@@ -70,8 +70,9 @@ type save struct {
 	namespace string
 	session   *driver.Session
 	options   driver.SaveOptions
-	// guess is the UID that the parent is expected to have, and used the one that the last create had. Both can be empty.
-	guess, used types.UID
+	// guess is the UID that the parent is expected to have, or empty, and used are those with which the turn may have been created.
+	guess types.UID
+	used  []types.UID
 	// written is the spec to store, and started is the time at which the first part was written. They are set when the spec is
 	// first needed.
 	written *v1alpha1.ResponseSessionSpec
@@ -181,8 +182,9 @@ func (s *save) createGuessed(ctx context.Context, spec *v1alpha1.ResponseSession
 // be enough: if the object has changed in any other way since garbage collection has looked at it, as by the operator's status, garbage
 // collection looks once more and then deletes it without a look at its version.
 func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSession) (*v1alpha1.ResponseSession, error) {
-	for used := s.used; object != nil; {
-		if used == "" || !slices.ContainsFunc(object.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == used }) {
+	for object != nil {
+		i := slices.IndexFunc(object.OwnerReferences, func(o metav1.OwnerReference) bool { return slices.Contains(s.used, o.UID) })
+		if i < 0 {
 			return object, nil
 		}
 		s.posted = true // until it is certain that garbage collection keeps it
@@ -190,7 +192,7 @@ func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSessio
 		if err != nil {
 			return nil, err
 		}
-		if parent == used {
+		if parent == object.OwnerReferences[i].UID {
 			return object, nil
 		}
 		if s.ours {
@@ -230,7 +232,7 @@ func (s *save) remove(ctx context.Context, object *v1alpha1.ResponseSession) err
 
 // post creates the object of a turn with the UID of its parent, or returns the stored one if it has the same content.
 func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, parent types.UID) (*v1alpha1.ResponseSession, error) {
-	s.used = parent
+	s.used = append(s.used, parent)
 	object := &v1alpha1.ResponseSession{Spec: *spec}
 	object.Name, object.OwnerReferences = v1alpha1.ObjectName(s.session.ResponseID), s.owners(parent)
 	created, err := kubeclient.CreateReturningMetadata(ctx, s.client, kubeclient.Sessions, s.namespace, object, false)
@@ -241,7 +243,10 @@ func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, par
 			conflict.Retryable = true
 			err = conflict
 		}
-		return stored, err
+		if err != nil {
+			return nil, err
+		}
+		return s.correctOwner(ctx, stored) // an earlier create may have succeeded late
 	}
 	if err != nil {
 		s.posted = mayHaveSucceeded(err)
@@ -376,6 +381,9 @@ func (s *save) overwrite(ctx context.Context) (*v1alpha1.ResponseSession, error)
 		decision, err := s.decide(ctx, object, s.options)
 		if err != nil {
 			return nil, err
+		}
+		if decision == driver.Keep && s.posted {
+			return s.correctOwner(ctx, object)
 		}
 		if decision == driver.Keep {
 			return object, nil

@@ -29,6 +29,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"modernc.org/sqlite"
@@ -56,8 +57,8 @@ type database struct {
 	writes, reads  *fair.Budget
 	chain          *sql.Stmt // selectChain, on the reader
 	upsert         *sql.Stmt // upsertTurn, on the writer
-	// readers is the number of connections that read.
-	readers int64
+	// drain is locked to wait until no transaction reads.
+	drain sync.RWMutex
 	// walLimit is the size of the write-ahead log at which the next write truncates it.
 	walLimit int64
 	// version is the schema version that this program reads and writes.
@@ -79,7 +80,6 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 	}
 	connections := 2 * max(4, runtime.GOMAXPROCS(0)) // a namespace alone has half
 	db.writes, db.reads = fair.NewBudget(1), fair.NewBudget(int64(connections))
-	db.readers = int64(connections)
 	db.reader.SetMaxOpenConns(connections)
 	db.reader.SetMaxIdleConns(connections)
 	err = db.prepare(ctx)
@@ -243,28 +243,20 @@ func (db *database) write(ctx context.Context, namespace string, do func(tx *sql
 	return nil
 }
 
-const (
-	// maxWAL is the size of the write-ahead log, in bytes, beyond which it is truncated.
-	maxWAL = 64 << 20
-	// walTimeout is how long the reads in progress may take meanwhile.
-	walTimeout = 5 * time.Second
-)
+// maxWAL is the size of the write-ahead log, in bytes, beyond which it is truncated.
+const maxWAL = 64 << 20
 
 // truncateWAL truncates the write-ahead log if it is large, during a write. SQLite begins it again by itself only when no one reads, which
-// overlapping reads of one namespace can prevent without end. So no read begins until those in progress have ended. If that fails, because of
-// another process for example, the log may become twice as large before the next attempt.
+// overlapping reads can prevent without end. So no read begins until those in progress have ended. If that fails, because another process
+// reads, the log may become twice as large before the next attempt.
 func (db *database) truncateWAL(ctx context.Context) {
 	log := db.path + "-wal"
 	if info, err := os.Stat(log); err != nil || info.Size() < db.walLimit {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), walTimeout)
-	defer cancel()
-	const none = "" // no namespace has this name
-	if db.reads.Acquire(ctx, none, db.readers) == nil {
-		defer db.reads.Release(none, db.readers)
-		_, _ = db.writer.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
-	}
+	db.drain.Lock()
+	defer db.drain.Unlock()
+	_, _ = db.writer.ExecContext(context.WithoutCancel(ctx), `PRAGMA wal_checkpoint(TRUNCATE)`)
 	if info, err := os.Stat(log); err == nil {
 		db.walLimit = max(maxWAL, 2*info.Size())
 	}
@@ -276,6 +268,8 @@ func (db *database) read(ctx context.Context, namespace string, do func(tx *sql.
 		return err
 	}
 	defer db.reads.Release(namespace, 1)
+	db.drain.RLock()
+	defer db.drain.RUnlock()
 	return db.checked(ctx, db.reader, &sql.TxOptions{ReadOnly: true}, do)
 }
 

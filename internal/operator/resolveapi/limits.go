@@ -22,6 +22,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -53,7 +56,7 @@ type limits struct {
 	writeTimeout time.Duration
 }
 
-// maxURIBytes is the maximum length of a URL, with four of the longest IDs. k8s.io/apiserver logs that of a request whose client has disconnected.
+// maxURIBytes is the maximum length of a URL, with four of the longest IDs. k8s.io/apiserver logs the path of a request whose client has disconnected.
 const maxURIBytes = 32 << 10
 
 func newLimits(o *Options) *limits {
@@ -69,6 +72,10 @@ func (l *limits) share(next http.Handler) http.Handler {
 			http.Error(w, "the URL is too long", http.StatusRequestURITooLong)
 			return
 		}
+		if err := checkTimeout(req.URL); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(l.writeTimeout)) // the writers of net/http support it
 		forwarded := l.forwarded(req)
 		tenant := tenantOf(req, forwarded)
@@ -77,8 +84,23 @@ func (l *limits) share(next http.Handler) http.Handler {
 			return
 		}
 		defer l.requests.Release(tenant, 1)
-		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), forwardedKey{}, forwarded)))
+		req = req.WithContext(context.WithValue(req.Context(), forwardedKey{}, forwarded))
+		req.RequestURI = req.URL.EscapedPath() // k8s.io/apiserver logs it, and the query may have names
+		next.ServeHTTP(w, req)
 	})
+}
+
+// checkTimeout returns an error for a timeout that k8s.io/apiserver would log, whoever sends it.
+func checkTimeout(request *url.URL) error {
+	if !strings.Contains(request.RawQuery, "timeout") {
+		return nil
+	}
+	if timeout := request.Query().Get("timeout"); timeout != "" {
+		if _, err := time.ParseDuration(timeout); err != nil {
+			return errors.New("the query parameter timeout must be a duration, such as 10s")
+		}
+	}
+	return nil
 }
 
 // forwardedKey has the result of limits.forwarded.
@@ -100,14 +122,14 @@ func review[T any](ctx context.Context, l *limits, of string, ask func(context.C
 	}
 	done := make(chan result, 1)
 	go func() {
-		defer l.reviews.Release(of, 1)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
 		defer cancel()
 		var r result
 		defer func() {
 			if cause := recover(); cause != nil { // the server recovers only from panics of its own goroutines
-				r.err = fmt.Errorf("panic: %v", cause)
+				r.err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
 			}
+			l.reviews.Release(of, 1)
 			done <- r
 		}()
 		r.answer, r.err = ask(ctx)

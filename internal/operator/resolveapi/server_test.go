@@ -29,6 +29,7 @@ import (
 	"net/http/httptrace"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
@@ -407,10 +409,10 @@ func TestServerWithoutKubeAPIServer(t *testing.T) {
 // TestQueriesAreNotReviewed: other selectors, and other lists, do not cause other reviews, which would be kept, and a query that cannot be
 // decoded is not logged.
 func TestQueriesAreNotReviewed(t *testing.T) {
+	written := &lockedBuffer{}
+	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(written))))
+	t.Cleanup(func() { klog.SetLogger(log.Log) }) // as testmain, when the server has stopped
 	ts := startServer(t, resolveStub(t))
-	var log bytes.Buffer
-	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
-	defer klog.ClearLogger()
 	get := func(query string, want int) {
 		t.Helper()
 		if code, _, body := ts.get(t, sessionVerdicts+"?"+query, "alice", ""); code != want {
@@ -424,13 +426,33 @@ func TestQueriesAreNotReviewed(t *testing.T) {
 		get(fmt.Sprint("fieldSelector=metadata.name%3D", i), http.StatusOK)
 		get("limit=private", http.StatusBadRequest)
 	}
+	get("timeout=private", http.StatusBadRequest)
 	if got := ts.kube.reviews.Load(); got != reviews {
 		t.Errorf("%d reviews, want no more than %d", got, reviews)
 	}
-	klog.Flush()
-	if strings.Contains(log.String(), "private") {
-		t.Errorf("the query is in the log:\n%s", &log)
+	if text := written.String(); strings.Contains(text, "private") {
+		t.Errorf("the query is in the log:\n%s", text)
 	}
+}
+
+// lockedBuffer is a buffer that goroutines share.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+// String returns what was written.
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
 }
 
 // TestConnectionsAreNotHeld: a request for a WebSocket is refused, and a request whose body does not arrive is answered. Then the connection

@@ -63,6 +63,8 @@ type View struct {
 
 	syncedOnce, restoredOnce sync.Once
 	synced, restored         chan struct{}
+	// suspected is set after a list that is older than what was received. Only Replace uses it.
+	suspected bool
 }
 
 // namespaceView holds the sessions of one namespace. It has its own lock, because a change of a root with 100,000 descendants must not

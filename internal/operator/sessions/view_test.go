@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -255,14 +256,57 @@ func TestRestoredCluster(t *testing.T) {
 	if err := v.EndIfRestored(canceled); err != nil {
 		t.Errorf("got %v before the cluster is restored", err)
 	}
-	if err := s.Replace(nil, "6"); err == nil {
-		t.Error("the older list was applied")
+	for range 2 {
+		if err := v.EndIfRestored(canceled); err != nil {
+			t.Errorf("got %v before a second look", err)
+		}
+		if err := s.Replace(nil, "6"); err == nil {
+			t.Error("the older list was applied")
+		}
 	}
 	if err := v.EndIfRestored(t.Context()); err == nil {
 		t.Error("the operator goes on")
 	}
 	if _, found := v.Get("ns", "a"); !found {
 		t.Error("the view has changed")
+	}
+}
+
+// TestRestoredClusterIsNoticed: the current resource version shows that the cluster has been restored, if it is too low twice.
+func TestRestoredClusterIsNoticed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		versions []uint64
+		restored bool
+	}{
+		"as received":    {versions: []uint64{7}},
+		"too low once":   {versions: []uint64{6, 8}},
+		"too low twice":  {versions: []uint64{6, 6}, restored: true},
+		"still too low":  {versions: []uint64{5, 6}, restored: true},
+		"newer versions": {versions: []uint64{9}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := NewView(chain.DefaultMaxDepth, time.Hour)
+				replace((*store)(v), 7, object("a", "", 5))
+				_, err := v.notBefore(t.Context(), func() (uint64, error) {
+					version := tc.versions[0]
+					tc.versions = tc.versions[1:]
+					return version, nil
+				})
+				canceled, cancel := context.WithCancel(t.Context())
+				cancel()
+				select {
+				case <-v.restored:
+				default:
+					if tc.restored {
+						t.Error("the operator goes on")
+					}
+				}
+				if (err != nil) != tc.restored || len(tc.versions) > 0 || !tc.restored && v.EndIfRestored(canceled) != nil {
+					t.Errorf("got %v", err)
+				}
+			})
+		})
 	}
 }
 

@@ -54,7 +54,7 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 	others.Go(func() { v.freeGarbage(ctx) })
 	others.Go(func() {
 		v.age.Run(ctx, func(ctx context.Context) (uint64, error) {
-			return v.notBefore(func() (uint64, error) {
+			return v.notBefore(ctx, func() (uint64, error) {
 				return kubeclient.CurrentVersion(ctx, client, kubeclient.Sessions, metav1.NamespaceSystem)
 			})
 		})
@@ -137,18 +137,37 @@ func (v *View) WaitUntilReflects(ctx context.Context, namespace string, resource
 	}
 }
 
+// isBefore reports whether a resource version is older than one that was received.
+func (v *View) isBefore(resourceVersion uint64) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return resourceVersion < v.resourceVersion
+}
+
+// restoredDelay is the time between two reads that show that the cluster has been restored. The second one is because of substitutes for etcd,
+// such as kine, whose version can be too low for a moment.
+const restoredDelay = 10 * time.Second
+
 // notBefore returns the resource version that current returns, which is at least as new as all that have been sent, or errRestored if it is
-// older than one that was received before the call.
-func (v *View) notBefore(current func() (uint64, error)) (uint64, error) {
+// older than one that was received before the call, and still is a while later.
+func (v *View) notBefore(ctx context.Context, current func() (uint64, error)) (uint64, error) {
 	v.mu.RLock()
 	received := v.resourceVersion
 	v.mu.RUnlock()
 	version, err := current()
-	if err == nil && version < received {
-		v.restoredOnce.Do(func() { close(v.restored) })
-		err = errRestored
+	if err != nil || version >= received {
+		return version, err
 	}
-	return version, err
+	select {
+	case <-time.After(restoredDelay):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if version, err = current(); err != nil || version >= received {
+		return version, err
+	}
+	v.restoredOnce.Do(func() { close(v.restored) })
+	return 0, errRestored
 }
 
 // EndIfRestored returns an error when the cluster has been restored to an earlier state, which nothing that is in memory reflects, or nil when
@@ -234,9 +253,14 @@ var errRestored = errors.New("the cluster has been restored to an earlier state:
 func (s *store) Replace(objects []any, resourceVersion string) error {
 	v := (*View)(s)
 	version := ParseResourceVersion(resourceVersion)
-	if _, err := v.notBefore(func() (uint64, error) { return version, nil }); err != nil {
-		return err
+	if v.isBefore(version) {
+		if v.suspected { // the reflector has listed again
+			v.restoredOnce.Do(func() { close(v.restored) })
+		}
+		v.suspected = true
+		return errRestored
 	}
+	v.suspected = false
 	listed := map[string][]*Record{}
 	for _, object := range objects {
 		r, err := s.record(object)
