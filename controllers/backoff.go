@@ -21,40 +21,49 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// backoff has when what has failed may be tried again. Unlike the queue of a controller, it does not forget that when the object waits for
-// something else meanwhile. It is safe for concurrent use.
+// backoff has when what has failed may be tried again, unless its owner changes the object before. Unlike the queue of a controller, it does not
+// forget that when the object waits for something else meanwhile. It is safe for concurrent use. The zero value is ready.
 type backoff struct {
-	longest time.Duration
-
 	mu       sync.Mutex
 	failures map[types.NamespacedName]failure
 }
 
 // failure is the last one of an object.
 type failure struct {
-	delay time.Duration
-	until time.Time
-}
-
-func newBackoff(longest time.Duration) *backoff {
-	return &backoff{longest: longest, failures: map[types.NamespacedName]failure{}}
+	uid        sessions.UID
+	generation int64
+	delay      time.Duration
+	until      time.Time
 }
 
 // wait returns how long an object must wait, or 0 if it may be tried.
-func (b *backoff) wait(name types.NamespacedName) time.Duration {
+func (b *backoff) wait(object *sessions.Object) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return max(time.Until(b.failures[name].until), 0)
+	return max(time.Until(b.last(object).until), 0)
 }
 
-// add records a failure and returns the wait, which is twice as long as that after the failure before.
-func (b *backoff) add(name types.NamespacedName) time.Duration {
+// last returns the last failure of an object as it is, or none.
+func (b *backoff) last(object *sessions.Object) failure {
+	if last := b.failures[object.NamespacedName()]; last.uid == object.UID && last.generation == object.Generation {
+		return last
+	}
+	return failure{}
+}
+
+// add records a failure and returns the wait, which is twice as long as that after the failure before, but within limits.
+func (b *backoff) add(object *sessions.Object, shortest, longest time.Duration) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delay := min(max(2*b.failures[name].delay, minBackoff), b.longest)
-	b.failures[name] = failure{delay, time.Now().Add(delay)}
+	delay := min(max(2*b.last(object).delay, shortest), longest)
+	if b.failures == nil {
+		b.failures = map[types.NamespacedName]failure{}
+	}
+	b.failures[object.NamespacedName()] = failure{object.UID, object.Generation, delay, time.Now().Add(delay)}
 	return delay
 }
 

@@ -49,7 +49,7 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 		r.owners.forget(name)
 		return 0, nil
 	}
-	if wait := r.owners.wait(name); wait > 0 {
+	if wait := r.owners.wait(&v.Record.Object); wait > 0 {
 		return wait, nil
 	}
 	if unchanged {
@@ -57,16 +57,21 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 			return wait, nil
 		}
 	}
-	err = ignoreGone(r.addOwner(ctx, v))
-	if err == nil {
+	switch err := r.addOwner(ctx, v); {
+	case err == nil:
 		r.owners.forget(name)
 		return 0, nil
+	case ignoreGone(err) == nil:
+		return 0, nil
+	case errors.Is(err, errOwnerLate):
+		return r.owners.add(&v.Record.Object, ownerTimeout, maxBackoff), nil
+	case isRefusal(err):
+		r.owners.add(&v.Record.Object, minBackoff, maxOwnerBackoff)
+		return 0, err
+	default:
+		r.owners.add(&v.Record.Object, minBackoff, maxBackoff)
+		return 0, err
 	}
-	wait = r.owners.add(name)
-	if errors.Is(err, errOwnerLate) {
-		return wait, nil
-	}
-	return 0, err
 }
 
 // lacksOwner reports whether a session may have an ownerReference to its parent, and has none.
@@ -108,8 +113,8 @@ const ownerTimeout = time.Second
 // errOwnerLate indicates that an ownerReference has not been written within ownerTimeout, and that its session must be read again.
 var errOwnerLate = errors.New("the ownerReference had to wait for its turn for too long")
 
-// maxOwnerBackoff is the longest time between two attempts to write an ownerReference. A tenant can have the API server refuse those of many
-// sessions. As the time doubles with each attempt, it is never much longer than what has kept the reference from being written.
+// maxOwnerBackoff is the longest time between two attempts to write an ownerReference that the API server refuses. A tenant can have it refuse
+// those of many sessions. As the time doubles with each attempt, it is never much longer than what has kept the reference from being written.
 const maxOwnerBackoff = time.Hour
 
 // setOwner sets an ownerReference to a session that has just been read, with a function that applies ownerReferences. If the session has

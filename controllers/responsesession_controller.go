@@ -103,7 +103,7 @@ type ResponseSessionReconciler struct {
 	// waits are the delays of sessions that wait for verifications.
 	waits workqueue.TypedRateLimiter[ctrl.Request]
 	// owners has the sessions whose ownerReferences could not be written.
-	owners *backoff
+	owners backoff
 	// progress tracks the progress of the workers.
 	progress progress
 	// full are the sessions that cannot be written until they change.
@@ -136,7 +136,6 @@ func (r *ResponseSessionReconciler) prepare() {
 	r.paces = newStatusPaces(r.Statuses)
 	r.verifications = fair.NewBudget(int64(r.Concurrency))
 	r.waits = newWaits()
-	r.owners = newBackoff(maxOwnerBackoff)
 }
 
 // Reconcile writes the status, the ownerReference and the SnapshotReadable condition that follow from the verdict on one session.

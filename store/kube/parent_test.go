@@ -17,6 +17,7 @@ limitations under the License.
 package kube_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -228,6 +229,58 @@ func TestParentChangesWhileCreateWaits(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("owners (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestLateCreate: a create that the save has given up succeeds after the parent was replaced and just before the next create. The turn has the
+// right owner all the same.
+func TestLateCreate(t *testing.T) {
+	for name, overwrite := range map[string]bool{"create": false, "overwrite": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // mostly waits for garbage collection
+			plain := open(t, kube.Options{})
+			var creates atomic.Int32
+			var late func()
+			s := openThrough(t, plain.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				if r.Method != http.MethodPost {
+					return next.RoundTrip(r)
+				}
+				switch creates.Add(1) {
+				case 1:
+					body, err := io.ReadAll(r.Body)
+					if err != nil {
+						return nil, err
+					}
+					late = func() {
+						first := r.Clone(context.WithoutCancel(r.Context()))
+						first.Body = io.NopCloser(bytes.NewReader(body))
+						response, err := next.RoundTrip(first)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						_ = response.Body.Close()
+					}
+					if err := plain.Delete(t.Context(), "resp_1", store.DeleteOptions{}); err != nil {
+						t.Error(err)
+					}
+					save(t, plain, testturn.Make("resp_1", ""))
+					return nil, io.ErrUnexpectedEOF
+				case 2:
+					late()
+				}
+				return next.RoundTrip(r)
+			})
+			save(t, plain, testturn.Make("resp_1", ""))
+			if err := s.Save(t.Context(), testturn.Make("resp_2", "resp_1"), store.SaveOptions{Overwrite: overwrite}); err != nil {
+				t.Fatal(err)
+			}
+			waitForCollection(t, s.Namespace())
+			owners, want := object(t, s.Namespace(), "resp_2").OwnerReferences, object(t, s.Namespace(), "resp_1").UID
+			if len(owners) != 1 || owners[0].UID != want || creates.Load() < 2 {
+				t.Errorf("after %d creates, the owners are %v, want %s", creates.Load(), owners, want)
 			}
 		})
 	}

@@ -382,11 +382,8 @@ func (s *save) overwrite(ctx context.Context) (*v1alpha1.ResponseSession, error)
 		if err != nil {
 			return nil, err
 		}
-		if decision == driver.Keep && s.posted {
+		if decision == driver.Keep { // perhaps by an earlier attempt of this save
 			return s.correctOwner(ctx, object)
-		}
-		if decision == driver.Keep {
-			return object, nil
 		}
 		s.found, s.replaced, s.looked = object, s.verified, true
 		if decision == driver.Create {

@@ -29,9 +29,9 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -57,8 +57,9 @@ type database struct {
 	writes, reads  *fair.Budget
 	chain          *sql.Stmt // selectChain, on the reader
 	upsert         *sql.Stmt // upsertTurn, on the writer
-	// drain is locked to wait until no transaction reads.
-	drain sync.RWMutex
+	// reading has a unit for each transaction that reads, and gives units in the order in which they are asked for.
+	reading *semaphore.Weighted
+	readers int64 // the number of units
 	// walLimit is the size of the write-ahead log at which the next write truncates it.
 	walLimit int64
 	// version is the schema version that this program reads and writes.
@@ -80,6 +81,7 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 	}
 	connections := 2 * max(4, runtime.GOMAXPROCS(0)) // a namespace alone has half
 	db.writes, db.reads = fair.NewBudget(1), fair.NewBudget(int64(connections))
+	db.reading, db.readers = semaphore.NewWeighted(int64(connections)), int64(connections)
 	db.reader.SetMaxOpenConns(connections)
 	db.reader.SetMaxIdleConns(connections)
 	err = db.prepare(ctx)
@@ -243,20 +245,27 @@ func (db *database) write(ctx context.Context, namespace string, do func(tx *sql
 	return nil
 }
 
-// maxWAL is the size of the write-ahead log, in bytes, beyond which it is truncated.
-const maxWAL = 64 << 20
+const (
+	// maxWAL is the size of the write-ahead log, in bytes, beyond which it is truncated.
+	maxWAL = 64 << 20
+	// walTimeout is how long the reads in progress may take meanwhile.
+	walTimeout = 5 * time.Second
+)
 
 // truncateWAL truncates the write-ahead log if it is large, during a write. SQLite begins it again by itself only when no one reads, which
-// overlapping reads can prevent without end. So no read begins until those in progress have ended. If that fails, because another process
-// reads, the log may become twice as large before the next attempt.
+// overlapping reads can prevent without end. So no read begins until those in progress have ended. If that fails, because one takes long or
+// another process reads, the log may become twice as large before the next attempt.
 func (db *database) truncateWAL(ctx context.Context) {
 	log := db.path + "-wal"
 	if info, err := os.Stat(log); err != nil || info.Size() < db.walLimit {
 		return
 	}
-	db.drain.Lock()
-	defer db.drain.Unlock()
-	_, _ = db.writer.ExecContext(context.WithoutCancel(ctx), `PRAGMA wal_checkpoint(TRUNCATE)`)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), walTimeout)
+	defer cancel()
+	if db.reading.Acquire(ctx, db.readers) == nil {
+		defer db.reading.Release(db.readers)
+		_, _ = db.writer.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
+	}
 	if info, err := os.Stat(log); err == nil {
 		db.walLimit = max(maxWAL, 2*info.Size())
 	}
@@ -268,8 +277,10 @@ func (db *database) read(ctx context.Context, namespace string, do func(tx *sql.
 		return err
 	}
 	defer db.reads.Release(namespace, 1)
-	db.drain.RLock()
-	defer db.drain.RUnlock()
+	if err := db.reading.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer db.reading.Release(1)
 	return db.checked(ctx, db.reader, &sql.TxOptions{ReadOnly: true}, do)
 }
 

@@ -19,18 +19,17 @@ package resolveapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/klog/v2"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/fair"
@@ -92,7 +91,7 @@ func (l *limits) share(next http.Handler) http.Handler {
 
 // checkTimeout returns an error for a timeout that k8s.io/apiserver would log, whoever sends it.
 func checkTimeout(request *url.URL) error {
-	if !strings.Contains(request.RawQuery, "timeout") {
+	if request.RawQuery == "" {
 		return nil
 	}
 	if timeout := request.Query().Get("timeout"); timeout != "" {
@@ -127,7 +126,8 @@ func review[T any](ctx context.Context, l *limits, of string, ask func(context.C
 		var r result
 		defer func() {
 			if cause := recover(); cause != nil { // the server recovers only from panics of its own goroutines
-				r.err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+				klog.ErrorS(nil, "A review has panicked", "cause", cause, "stack", string(debug.Stack()))
+				r.err = errors.New("the review has failed; see the log of the operator")
 			}
 			l.reviews.Release(of, 1)
 			done <- r

@@ -212,6 +212,21 @@ func TestReviewsAreShared(t *testing.T) {
 	}
 }
 
+// TestPathsOnly: what is logged of a request has no query, which the handlers of the API get all the same.
+func TestPathsOnly(t *testing.T) {
+	l, handled := newLimits(&Options{Requests: 1, Reviews: 1, RequestTimeout: time.Minute}), false
+	handler := l.share(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		handled = true
+		if req.RequestURI != "/apis/a%2Fb" || req.URL.RawQuery != "userID=maria" {
+			t.Errorf("got %q, and the query %q", req.RequestURI, req.URL.RawQuery)
+		}
+	}))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis/a%2Fb?userID=maria", http.NoBody))
+	if !handled {
+		t.Error("the request was not handled")
+	}
+}
+
 // TestUnreadAnswer: an answer that its client does not read ends, and what it holds is released then, not when its context is done.
 func TestUnreadAnswer(t *testing.T) {
 	for name, protocols := range map[string][]string{"HTTP/1.1": {"http/1.1"}, "HTTP/2": {"h2"}} {

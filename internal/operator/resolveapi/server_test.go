@@ -427,6 +427,7 @@ func TestQueriesAreNotReviewed(t *testing.T) {
 		get("limit=private", http.StatusBadRequest)
 	}
 	get("timeout=private", http.StatusBadRequest)
+	get("time%6Fut=private", http.StatusBadRequest)
 	if got := ts.kube.reviews.Load(); got != reviews {
 		t.Errorf("%d reviews, want no more than %d", got, reviews)
 	}

@@ -63,8 +63,8 @@ type View struct {
 
 	syncedOnce, restoredOnce sync.Once
 	synced, restored         chan struct{}
-	// suspected is set after a list that is older than what was received. Only Replace uses it.
-	suspected bool
+	// suspected is the time of the first list that is older than what was received, since the last one that is not. Only Replace uses it.
+	suspected time.Time
 }
 
 // namespaceView holds the sessions of one namespace. It has its own lock, because a change of a root with 100,000 descendants must not

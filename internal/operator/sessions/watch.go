@@ -254,13 +254,15 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	v := (*View)(s)
 	version := ParseResourceVersion(resourceVersion)
 	if v.isBefore(version) {
-		if v.suspected { // the reflector has listed again
+		if v.suspected.IsZero() {
+			v.suspected = time.Now()
+		}
+		if time.Since(v.suspected) >= restoredDelay { // the reflector lists again and again
 			v.restoredOnce.Do(func() { close(v.restored) })
 		}
-		v.suspected = true
 		return errRestored
 	}
-	v.suspected = false
+	v.suspected = time.Time{}
 	listed := map[string][]*Record{}
 	for _, object := range objects {
 		r, err := s.record(object)
