@@ -25,8 +25,9 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// backoff has when what has failed may be tried again, unless its owner changes the object before. Unlike the queue of a controller, it does not
-// forget that when the object waits for something else meanwhile. It is safe for concurrent use. The zero value is ready.
+// backoff has when what has failed may be tried again: at once if the object has another version, which its owner may have made to mend it, and
+// otherwise after twice the time before. Unlike the queue of a controller, it does not forget that when the object waits for something else
+// meanwhile. It is safe for concurrent use. The zero value is ready.
 type backoff struct {
 	mu       sync.Mutex
 	failures map[types.NamespacedName]failure
@@ -34,37 +35,39 @@ type backoff struct {
 
 // failure is the last one of an object.
 type failure struct {
-	uid        sessions.UID
-	generation int64
-	delay      time.Duration
-	until      time.Time
+	uid     sessions.UID
+	version uint64
+	delay   time.Duration
+	until   time.Time
 }
 
 // wait returns how long an object must wait, or 0 if it may be tried.
 func (b *backoff) wait(object *sessions.Object) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return max(time.Until(b.last(object).until), 0)
+	if last := b.last(object); last.version == object.ResourceVersion {
+		return max(time.Until(last.until), 0)
+	}
+	return 0
 }
 
-// last returns the last failure of an object as it is, or none.
+// last returns the last failure of an object, or none.
 func (b *backoff) last(object *sessions.Object) failure {
-	if last := b.failures[object.NamespacedName()]; last.uid == object.UID && last.generation == object.Generation {
+	if last := b.failures[object.NamespacedName()]; last.uid == object.UID {
 		return last
 	}
 	return failure{}
 }
 
-// add records a failure and returns the wait, which is twice as long as that after the failure before, but within limits.
-func (b *backoff) add(object *sessions.Object, shortest, longest time.Duration) time.Duration {
+// add records a failure. The wait after it is twice as long as that after the failure before, up to the longest.
+func (b *backoff) add(object *sessions.Object, longest time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delay := min(max(2*b.last(object).delay, shortest), longest)
+	delay := min(max(2*b.last(object).delay, minBackoff), longest)
 	if b.failures == nil {
 		b.failures = map[types.NamespacedName]failure{}
 	}
-	b.failures[object.NamespacedName()] = failure{object.UID, object.Generation, delay, time.Now().Add(delay)}
-	return delay
+	b.failures[object.NamespacedName()] = failure{object.UID, object.ResourceVersion, delay, time.Now().Add(delay)}
 }
 
 // forget drops the failures of an object.

@@ -18,7 +18,6 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -63,13 +62,11 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 		return 0, nil
 	case ignoreGone(err) == nil:
 		return 0, nil
-	case errors.Is(err, errOwnerLate):
-		return r.owners.add(&v.Record.Object, ownerTimeout, maxBackoff), nil
 	case isRefusal(err):
-		r.owners.add(&v.Record.Object, minBackoff, maxOwnerBackoff)
+		r.owners.add(&v.Record.Object, maxOwnerBackoff)
 		return 0, err
 	default:
-		r.owners.add(&v.Record.Object, minBackoff, maxBackoff)
+		r.owners.add(&v.Record.Object, maxBackoff)
 		return 0, err
 	}
 }
@@ -91,7 +88,7 @@ func (r *ResponseSessionReconciler) addOwner(ctx context.Context, v sessions.Ver
 	}
 	var written *metav1.PartialObjectMetadata
 	version := v.Record.Version()
-	set, err := r.setOwner(ctx, parent, func(ctx context.Context, owners ...*metav1ac.OwnerReferenceApplyConfiguration) (err error) {
+	set, err := r.setOwner(ctx, parent, func(owners ...*metav1ac.OwnerReferenceApplyConfiguration) (err error) {
 		written, err = r.applyOwner(ctx, v.Record, version, owners...)
 		version = anyVersion
 		return err
@@ -106,13 +103,6 @@ func (r *ResponseSessionReconciler) addOwner(ctx context.Context, v sessions.Ver
 	return nil
 }
 
-// ownerTimeout is how long after a session was read an ownerReference to it may be written. A write can wait for its turn for a minute, and the
-// session may be deleted meanwhile.
-const ownerTimeout = time.Second
-
-// errOwnerLate indicates that an ownerReference has not been written within ownerTimeout, and that its session must be read again.
-var errOwnerLate = errors.New("the ownerReference had to wait for its turn for too long")
-
 // maxOwnerBackoff is the longest time between two attempts to write an ownerReference that the API server refuses. A tenant can have it refuse
 // those of many sessions. As the time doubles with each attempt, it is never much longer than what has kept the reference from being written.
 const maxOwnerBackoff = time.Hour
@@ -121,29 +111,23 @@ const maxOwnerBackoff = time.Hour
 // been deleted without its dependents since, garbage collection did not see this dependent, and would now delete it: then setOwner removes
 // the reference again, which may have been written even if there was no answer, and returns false.
 func (r *ResponseSessionReconciler) setOwner(
-	ctx context.Context, owner *metav1.PartialObjectMetadata, apply func(context.Context, ...*metav1ac.OwnerReferenceApplyConfiguration) error,
+	ctx context.Context, owner *metav1.PartialObjectMetadata, apply func(...*metav1ac.OwnerReferenceApplyConfiguration) error,
 ) (set bool, err error) {
-	limited, cancel := context.WithTimeout(ctx, ownerTimeout)
-	defer cancel()
-	applyErr := apply(limited, ownerReference(v1alpha1.ResponseSessionKind, owner))
+	applyErr := apply(ownerReference(v1alpha1.ResponseSessionKind, owner))
 	if isRefusal(applyErr) || apierrors.IsConflict(applyErr) {
 		return false, fmt.Errorf("unable to set the ownerReference: %w", applyErr)
 	}
 	gone, err := r.gone(ctx, owner)
 	if err != nil || gone {
-		if err := apply(ctx); err != nil {
+		if err := apply(); err != nil {
 			return false, fmt.Errorf("unable to remove the ownerReference again: %w", err)
 		}
 		return false, nil
 	}
-	switch {
-	case applyErr == nil:
-		return true, nil
-	case limited.Err() != nil && ctx.Err() == nil:
-		return false, errOwnerLate
-	default:
+	if applyErr != nil {
 		return false, fmt.Errorf("unable to set the ownerReference: %w", applyErr)
 	}
+	return true, nil
 }
 
 // applyOwner applies the ownerReferences of a version of a session and returns the resulting metadata.

@@ -18,6 +18,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,7 @@ import (
 type refusing struct {
 	client.Client
 	patches int
+	answer  error
 }
 
 func (c *refusing) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
@@ -43,14 +45,14 @@ func (c *refusing) Get(_ context.Context, _ client.ObjectKey, object client.Obje
 
 func (c *refusing) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	c.patches++
-	return apierrors.NewForbidden(schema.GroupResource{Resource: "responsesessions"}, "b", nil)
+	return c.answer
 }
 
 // TestRefusedOwner: a session whose ownerReference the API server refuses, as its owner can cause, is tried again less and less often, however
 // often it has to wait for the pace of rewrites in between.
 func TestRefusedOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &refusing{}
+		c := &refusing{answer: apierrors.NewForbidden(schema.GroupResource{Resource: "responsesessions"}, "b", nil)}
 		r := &ResponseSessionReconciler{Client: c, Live: c, Clock: clock.RealClock{}, Statuses: DefaultStatusLimits()}
 		r.prepare()
 		object := func(name string) sessions.Object {
@@ -67,6 +69,20 @@ func TestRefusedOwner(t *testing.T) {
 		}
 		if most := 30 + int(24*time.Hour/maxOwnerBackoff); c.patches > most {
 			t.Errorf("%d attempts in a day, want at most %d", c.patches, most)
+		}
+		changed := *verdict.Record
+		changed.ResourceVersion++
+		verdict.Record = &changed
+		c.answer = apierrors.NewInternalError(errors.New("unavailable"))
+		if wait, err := r.reconcileOwner(t.Context(), verdict, false); err == nil {
+			t.Errorf("a changed session waits for %s", wait)
+		}
+		for range 3 { // for what is not refused, the wait has another limit
+			wait, _ := r.reconcileOwner(t.Context(), verdict, false)
+			if wait > maxBackoff {
+				t.Errorf("the session waits for %s, want at most %s", wait, maxBackoff)
+			}
+			time.Sleep(wait) //nolint:forbidigo // see above
 		}
 	})
 }

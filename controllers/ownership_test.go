@@ -17,22 +17,16 @@ limitations under the License.
 package controllers_test
 
 import (
-	"context"
 	"fmt"
-	"net/http"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
@@ -173,52 +167,4 @@ func TestLateParentOfABrokenTurn(t *testing.T) {
 	create(t, turn(ns, "a", "gone"))
 	settle(t, ns)
 	wantOwned(t, ns, map[string]string{"b": "a"})
-}
-
-// TestOwnerWaits: an ownerReference that waits for its turn is not written long after its parent was read. The parent may be deleted meanwhile,
-// alone, and garbage collection must not delete its child because of the reference.
-func TestOwnerWaits(t *testing.T) {
-	for name, deleted := range map[string]bool{"unchanged": false, "deleted": true} {
-		t.Run(name, func(t *testing.T) {
-			ns, direct := env.NewNamespace(t), connect
-			var first sync.Once
-			connect = func(config *rest.Config) *rest.Config {
-				config = rest.CopyConfig(direct(config))
-				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-					return roundTripper(func(r *http.Request) (*http.Response, error) {
-						waits := false
-						if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/namespaces/"+ns+"/responsesessions/b") {
-							first.Do(func() { waits = true })
-						}
-						if !waits {
-							return next.RoundTrip(r)
-						}
-						<-r.Context().Done()
-						if deleted {
-							deleteWith(t, ns, "a", metav1.DeletePropagationOrphan)
-						}
-						return nil, r.Context().Err()
-					})
-				})
-				return config
-			}
-			restartOperator(t, func() {})
-			t.Cleanup(func() {
-				connect = direct
-				restartOperator(t, func() {})
-			})
-			create(t, turn(ns, "b", "a"))
-			settle(t, ns)
-			create(t, turn(ns, "a"))
-			testutil.Eventually(t, func(context.Context) error {
-				owners := get(t, ns, "b").OwnerReferences
-				if gone := len(list(t, client.InNamespace(ns))) == 1; gone != deleted || len(owners) == 0 != deleted {
-					return fmt.Errorf("the parent is gone: %t, the owners are %v", gone, owners)
-				}
-				return nil
-			})
-			settle(t, ns)
-			wantSessions(t, ns, map[bool][]string{false: {"a", "b"}, true: {"b"}}[deleted]...)
-		})
-	}
 }

@@ -39,7 +39,7 @@ func newWaits() workqueue.TypedRateLimiter[ctrl.Request] {
 }
 
 // errBusy indicates that the sessions of a namespace use its share of the workers.
-var errBusy = errors.New("too many snapshots of the namespace are being read, or too much is being written")
+var errBusy = errors.New("too many snapshots of the namespace are being read")
 
 // verify reads a snapshot that is outside its object and has not been read yet, or could not be, and makes the session its
 // owner. Afterwards the view has the result, and the status records it. It returns errBusy if the read must wait.
@@ -57,9 +57,7 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 	adopted := true
 	if record.Snapshot.Store == v1alpha1.SnapshotStoreChunks {
 		var err error
-		if adopted, err = r.adopt(ctx, record); errors.Is(err, errOwnerLate) {
-			return errBusy
-		} else if err != nil {
+		if adopted, err = r.adopt(ctx, record); err != nil {
 			return fmt.Errorf("unable to make the session the owner of its snapshot: %w", err)
 		}
 	}
@@ -98,7 +96,7 @@ func (r *ResponseSessionReconciler) adopt(ctx context.Context, record *sessions.
 	if gone, err := r.gone(ctx, session); err != nil || gone {
 		return false, err
 	}
-	return r.setOwner(ctx, session, func(ctx context.Context, owners ...*metav1ac.OwnerReferenceApplyConfiguration) error {
+	return r.setOwner(ctx, session, func(owners ...*metav1ac.OwnerReferenceApplyConfiguration) error {
 		patch, err := applyPatch(acv1alpha1.SnapshotChunk(chunk.Name, chunk.Namespace).WithUID(chunk.UID).WithOwnerReferences(owners...))
 		if err != nil {
 			return err

@@ -114,7 +114,7 @@ func TestRun(t *testing.T) {
 		"resp.5e0fabcd90028190   resp_5e0fabcd90018190   completed     ParentNotFound",
 		"7       resp_67ccd41be2f48190   message                assistant   Take a light jacket",
 		"conv.lisbon.pt   ada    Active   3       resp_67ccd49c0b7c8190   Resolved",
-		"conv_lisbon ",
+		" conv_lisbon\n",
 		"export KUBECONFIG=" + dir + "/kubeconfig",
 	} {
 		if !strings.Contains(printed, want) {

@@ -26,8 +26,8 @@ import (
 // TurnsAtOnce is turnsAtOnce.
 const TurnsAtOnce = turnsAtOnce
 
-// OwnerValid is defaultOwnerValid.
-const OwnerValid = defaultOwnerValid
+// OwnerValid is ownerValid.
+const OwnerValid = ownerValid
 
 // OpenDriver opens the driver of a cluster.
 var OpenDriver = openDriver

@@ -119,8 +119,6 @@ type cluster struct {
 	// slow is the duration of a save after which the parts of its snapshot are checked once more before the turn is
 	// acknowledged.
 	slow time.Duration
-	// ownerValid is defaultOwnerValid, except in tests.
-	ownerValid time.Duration
 	// writes is the store for new snapshots, and reads finds snapshots in every place where they may be.
 	writes     snapshot.Store
 	reads      snapshot.Stores
@@ -133,7 +131,7 @@ func openDriver(ctx context.Context, options Options) (driver.Store, driver.Opti
 	}
 	options.Config = new(settling).watch(options.Config)
 	limits := requests.Limits{Writes: int64(options.MaxRequests), Reads: int64(options.MaxRequests)}
-	c := &cluster{inlineBytes: options.InlineBytes, maxTurnBytes: options.MaxTurnBytes, slow: snapshot.MaxWriteTime, ownerValid: defaultOwnerValid}
+	c := &cluster{inlineBytes: options.InlineBytes, maxTurnBytes: options.MaxTurnBytes, slow: snapshot.MaxWriteTime}
 	var err error
 	if c.client, err = kubeclient.New(requests.NewLimiter(limits).Limit(options.Config)); err != nil {
 		return nil, driver.Options{}, err

@@ -234,8 +234,8 @@ func TestParentChangesWhileCreateWaits(t *testing.T) {
 	}
 }
 
-// TestLateCreate: a create that the save has given up succeeds after the parent was replaced and just before the next create. The turn has the
-// right owner all the same.
+// TestLateCreate: a create that the save has given up succeeds after the parent was replaced and just before the next create, or the next attempt
+// of an overwrite. The turn has the right owner all the same.
 func TestLateCreate(t *testing.T) {
 	for name, overwrite := range map[string]bool{"create": false, "overwrite": true} {
 		t.Run(name, func(t *testing.T) {
@@ -244,6 +244,11 @@ func TestLateCreate(t *testing.T) {
 			var creates atomic.Int32
 			var late func()
 			s := openThrough(t, plain.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				isRead := strings.HasSuffix(r.URL.Path, "/resp.1") && strings.Contains(r.Header.Get("Accept"), kubeclient.MetadataOnly)
+				if overwrite && isRead && creates.CompareAndSwap(1, 2) { // after the turn was not found
+					late()
+					return overloaded(next, r)
+				}
 				if r.Method != http.MethodPost {
 					return next.RoundTrip(r)
 				}
@@ -260,6 +265,9 @@ func TestLateCreate(t *testing.T) {
 						if err != nil {
 							t.Error(err)
 							return
+						}
+						if response.StatusCode != http.StatusCreated {
+							t.Errorf("the late create was answered with %d", response.StatusCode)
 						}
 						_ = response.Body.Close()
 					}

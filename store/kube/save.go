@@ -149,15 +149,15 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 		return nil, err
 	}
 	object, err := s.post(ctx, spec, parent)
-	if err != nil || driver.Elapsed(read) < s.ownerValid {
+	if err != nil || driver.Elapsed(read) < ownerValid {
 		return object, err
 	}
 	return s.correctOwner(ctx, object)
 }
 
-// defaultOwnerValid is how long after it was read the UID of a parent is used without being read again. A create can wait for its turn, and
+// ownerValid is how long after it was read the UID of a parent is used without being read again. A create can wait for its turn, and
 // an overloaded API server has it repeated. Nobody but a deletion of the parent alone in that time would make the UID invalid.
-const defaultOwnerValid = 100 * time.Millisecond
+const ownerValid = 100 * time.Millisecond
 
 // createGuessed stores a turn with the guessed UID of its parent, and reads the UID at the same time. That is as safe as to read it
 // first: if the guess was wrong, the save does not end before the owner is corrected, or the turn stored once more.
@@ -169,7 +169,7 @@ func (s *save) createGuessed(ctx context.Context, spec *v1alpha1.ResponseSession
 	reading.Go(func() { parent, parentErr = s.parentUID(ctx) })
 	object, err := s.post(ctx, spec, s.guess)
 	reading.Wait()
-	if err != nil || parentErr == nil && parent == s.guess && driver.Elapsed(read) < s.ownerValid {
+	if err != nil || parentErr == nil && parent == s.guess && driver.Elapsed(read) < ownerValid {
 		return object, err
 	}
 	return s.correctOwner(ctx, object)

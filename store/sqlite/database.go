@@ -260,9 +260,10 @@ func (db *database) truncateWAL(ctx context.Context) {
 	if info, err := os.Stat(log); err != nil || info.Size() < db.walLimit {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), walTimeout)
+	ctx = context.WithoutCancel(ctx)
+	limited, cancel := context.WithTimeout(ctx, walTimeout)
 	defer cancel()
-	if db.reading.Acquire(ctx, db.readers) == nil {
+	if db.reading.Acquire(limited, db.readers) == nil {
 		defer db.reading.Release(db.readers)
 		_, _ = db.writer.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
 	}

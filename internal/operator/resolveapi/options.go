@@ -95,7 +95,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 			"the users and the namespaces of service accounts: one alone may use half. Requests that exceed a share are rejected with 429.")
 	fs.Int64Var(&o.Reviews, "max-reviews", o.Reviews,
 		"Maximum number of concurrent TokenReviews, shared by the addresses of clients, and SubjectAccessReviews, shared by users, that are sent to the kube-apiserver.")
-	fs.IntVar(&o.Connections, "max-connections-per-address", o.Connections, "Maximum number of connections to the secure port from one address. Further ones wait.")
+	fs.IntVar(&o.Connections, "max-connections-per-address", o.Connections, "Maximum number of connections to the secure port from one address. Four times as many wait, and further ones are closed.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
 		"Time for which the server continues to serve, but reports that it is not ready, after a termination signal, so that clients stop sending requests.")

@@ -244,7 +244,7 @@ func TestSubscribeInTurns(t *testing.T) {
 	}
 }
 
-// TestRestoredCluster: a list that is older than what was received before is not applied, and ends the operator.
+// TestRestoredCluster: a list that is older than what was received before is not applied, and ends the operator if lists stay so.
 func TestRestoredCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := NewView(chain.DefaultMaxDepth, time.Hour)

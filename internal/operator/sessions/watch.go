@@ -144,8 +144,8 @@ func (v *View) isBefore(resourceVersion uint64) bool {
 	return resourceVersion < v.resourceVersion
 }
 
-// restoredDelay is the time between two reads that show that the cluster has been restored. The second one is because of substitutes for etcd,
-// such as kine, whose version can be too low for a moment.
+// restoredDelay is the time between two reads, or a first list and later ones, that show that the cluster has been restored. One is not enough
+// because of substitutes for etcd, such as kine, whose version can be too low for a moment.
 const restoredDelay = 10 * time.Second
 
 // notBefore returns the resource version that current returns, which is at least as new as all that have been sent, or errRestored if it is
