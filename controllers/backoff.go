@@ -25,15 +25,15 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// backoff has when what has failed may be tried again: at once if the object has another version, which its owner may have made to mend it, and
-// otherwise after twice the time before. Unlike the queue of a controller, it does not forget that when the object waits for something else
-// meanwhile. It is safe for concurrent use. The zero value is ready.
+// backoff delays retries of failed writes. The delay doubles with each failure. A changed object is retried at once, because the change may be
+// the fix. Unlike the rate limiter of a queue, it keeps its state when a reconcile succeeds with a RequeueAfter. It is safe for concurrent use,
+// and its zero value is ready to use.
 type backoff struct {
 	mu       sync.Mutex
 	failures map[types.NamespacedName]failure
 }
 
-// failure is the last one of an object.
+// failure is the most recent failure of an object.
 type failure struct {
 	uid     sessions.UID
 	version uint64
@@ -41,7 +41,7 @@ type failure struct {
 	until   time.Time
 }
 
-// wait returns how long an object must wait, or 0 if it may be tried.
+// wait returns the time until the next retry, or 0 if the object may be retried now.
 func (b *backoff) wait(object *sessions.Object) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +59,7 @@ func (b *backoff) last(object *sessions.Object) failure {
 	return failure{}
 }
 
-// add records a failure. The wait after it is twice as long as that after the failure before, up to the longest.
+// add records a failure and doubles the delay, up to longest.
 func (b *backoff) add(object *sessions.Object, longest time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -373,8 +373,8 @@ func TestPlanManyNamespaces(t *testing.T) {
 	}
 }
 
-// TestKnownSnapshots: a bucket is recognized by the snapshots that were read or, if there are none, as after a restore, by those of all
-// namespaces that have any.
+// TestKnownSnapshots: a bucket is recognized by verified snapshots. After a restore there are none, and the references of all namespaces are
+// used instead.
 func TestKnownSnapshots(t *testing.T) {
 	in := func(store, namespace, name string, verified bool) *sessions.Record {
 		return &sessions.Record{

@@ -120,8 +120,9 @@ func (s *SnapshotSweeper) claim(ctx context.Context, store snapshot.Store) error
 	return store.Claim(ctx, knownSnapshots(s.View.External(), store.Name()))
 }
 
-// knownSnapshots returns the snapshots of a store that were read before or, if there are none, those that sessions refer to, of one namespace
-// after the other. After a restore, no status says that a snapshot was read, and an empty bucket may be the wrong one.
+// knownSnapshots returns the snapshots that identify a bucket as this cluster's own: the verified ones. After a restore there are none, because
+// statuses are not restored. Then it returns everything that sessions refer to, alternating between namespaces, so that an empty bucket is not
+// mistaken for the right one.
 func knownSnapshots(external []*sessions.Record, store string) []snapshot.Part {
 	var read, unread []snapshot.Part
 	for _, session := range external {

@@ -47,9 +47,9 @@ func confirmPolls() wait.DelayFunc {
 // In a bucket, a leader that was suspended between reading the session and deleting can still delete the snapshot long after
 // another one has removed the mark, because a bucket has no deletion with a precondition.
 func (s Stores) Confirm(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, bodies Bodies) error {
-	store := s.named(ref.Store)
-	if store == nil {
-		return fmt.Errorf("%w: its store %s is not configured", ErrUnreadable, ref.Store)
+	store, err := s.configured(session, ref)
+	if err != nil {
+		return err
 	}
 	for next := confirmPolls(); ; {
 		found, err := store.Find(ctx, session, ref.Key, int(ref.Parts))
@@ -58,7 +58,7 @@ func (s Stores) Confirm(ctx context.Context, session types.NamespacedName, ref *
 		}
 		switch marked := slices.ContainsFunc(found, func(part Part) bool { return !part.Unreferenced.IsZero() }); {
 		case len(found) < int(ref.Parts):
-			if err := s.restore(ctx, session, ref, bodies); err != nil {
+			if err := restore(ctx, store, session, ref, bodies); err != nil {
 				return err
 			}
 		case !marked:
@@ -74,7 +74,7 @@ func (s Stores) Confirm(ctx context.Context, session types.NamespacedName, ref *
 
 // restore rewrites a snapshot under its key, unless another save has just done that. It removes the remaining parts first, because chunks are
 // deleted together with the first chunk of the same write.
-func (s Stores) restore(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, bodies Bodies) error {
+func restore(ctx context.Context, store Store, session types.NamespacedName, ref *v1alpha1.SnapshotReference, bodies Bodies) error {
 	same, err := encode(ctx, io.Discard, bodies)
 	if err != nil {
 		return err
@@ -82,7 +82,6 @@ func (s Stores) restore(ctx context.Context, session types.NamespacedName, ref *
 	if same.SHA256 != ref.SHA256 || same.StoredBytes != ref.StoredBytes {
 		return fmt.Errorf("%w: it has missing parts, and the given bodies do not match it", ErrUnreadable)
 	}
-	store := s.named(ref.Store)
 	found, err := store.Find(ctx, session, ref.Key, int(ref.Parts))
 	if err != nil || len(found) == int(ref.Parts) {
 		return err

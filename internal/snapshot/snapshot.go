@@ -83,8 +83,8 @@ type Store interface {
 	// Check returns ErrForeign or ErrUnclaimed if the store does not belong to this cluster. The result may be a minute old.
 	Check(ctx context.Context) error
 	// Claim marks the store as used by this cluster. It returns ErrForeign if another cluster uses it, because each cluster
-	// would mistake the other's snapshots for leftovers. known are snapshots that were read from the store before or, if there are none, that
-	// sessions refer to. Claim returns ErrUnclaimed if the store is not marked and contains none of them.
+	// would mistake the other's snapshots for leftovers. known are the snapshots that are expected in the store: it is this cluster's own if it
+	// contains one of them. Claim returns ErrUnclaimed if the store is not marked and contains none of them, unless none is expected.
 	Claim(ctx context.Context, known []Part) error
 	// HeldOff returns the hold-off of the store's sweeps, or the zero value if it has ended or the store needs none. begun is false if
 	// this cluster has not recorded one yet.
@@ -168,6 +168,14 @@ func (s Stores) named(name string) Store {
 	return nil
 }
 
+// configured returns the store of a reference, or an error that is both ErrNotConfigured and ErrUnreadable.
+func (s Stores) configured(session types.NamespacedName, ref *v1alpha1.SnapshotReference) (Store, error) {
+	if store := s.named(ref.Store); store != nil {
+		return store, nil
+	}
+	return nil, fmt.Errorf("%w: session %s, store %s: %w", ErrUnreadable, session, ref.Store, ErrNotConfigured)
+}
+
 // maxDeletedParts is the number of parts that Delete looks for: those of 96 MiB. A reference can have any number, of parts that do not exist. Garbage
 // collection deletes the others with the first.
 const maxDeletedParts = 256
@@ -220,12 +228,12 @@ func (s Stores) ReadCurrent(ctx context.Context, session types.NamespacedName, r
 }
 
 func (s Stores) read(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, current bool) (Bodies, error) {
-	store := s.named(ref.Store)
-	if store == nil {
-		return Bodies{}, fmt.Errorf("%w: session %s, store %s: %w", ErrUnreadable, session, ref.Store, ErrNotConfigured)
+	store, err := s.configured(session, ref)
+	if err != nil {
+		return Bodies{}, err
 	}
 	var bodies Bodies
-	err := ErrUnreadable
+	err = ErrUnreadable
 	if chunks, ok := store.(*chunkStore); ok && !current {
 		// This costs the API server half as much. Only errors have to be current.
 		bodies, err = read(ctx, chunks.readCached, session, ref)

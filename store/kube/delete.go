@@ -18,7 +18,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -56,15 +55,8 @@ func (c *cluster) Delete(ctx context.Context, namespace, responseID string, opti
 	if err := c.waitUntilGone(ctx, namespace, responseID); err != nil || deleted.Spec.Snapshot == nil {
 		return err
 	}
-	// It may have been restored meanwhile.
-	latest, err := c.getObject(ctx, namespace, responseID)
-	if err == nil && latest.Spec.Snapshot != nil && latest.Spec.Snapshot.Key == deleted.Spec.Snapshot.Key {
-		return nil
-	}
-	if errors.Is(err, kubeclient.ErrUndecodable) { // the operator deletes what nothing refers to
-		return nil
-	}
-	if err != nil && !errors.Is(err, driver.ErrNotFound) {
+	// The turn may have been restored meanwhile.
+	if needed, err := c.needsSnapshot(ctx, namespace, responseID, deleted.Spec.Snapshot.Key); needed || err != nil {
 		return err
 	}
 	// The snapshot is a dependent too, and was orphaned with the others.

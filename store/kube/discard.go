@@ -22,6 +22,7 @@ import (
 	"time"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -61,9 +62,23 @@ func (s *save) discardReplaced(ctx context.Context, object *v1alpha1.ResponseSes
 	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
 	defer cancel()
 	// The save may have taken minutes since, and someone may have restored the replaced version.
-	latest, err := s.getObject(ctx, s.namespace, s.session.ResponseID)
-	if err != nil && !errors.Is(err, driver.ErrNotFound) || err == nil && latest.Spec.Snapshot != nil && latest.Spec.Snapshot.Key == s.replaced.Key {
+	if needed, err := s.needsSnapshot(ctx, s.namespace, s.session.ResponseID, s.replaced.Key); needed || err != nil {
 		return
 	}
 	_ = s.reads.Delete(ctx, objectName(s.namespace, s.session.ResponseID), s.replaced) // see discardTimeout
+}
+
+// needsSnapshot reports whether the stored turn refers to a snapshot. A turn that cannot be decoded may do so: the operator deletes the snapshot
+// if nothing refers to it.
+func (c *cluster) needsSnapshot(ctx context.Context, namespace, responseID, key string) (bool, error) {
+	object, err := c.getObject(ctx, namespace, responseID)
+	switch {
+	case errors.Is(err, driver.ErrNotFound):
+		return false, nil
+	case errors.Is(err, kubeclient.ErrUndecodable):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	return object.Spec.Snapshot != nil && object.Spec.Snapshot.Key == key, nil
 }

@@ -82,7 +82,7 @@ func TestGuessedParent(t *testing.T) {
 			var creates, reads atomic.Int32
 			created := make(chan struct{})
 			s := openThrough(t, plain.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-				isRead := strings.HasSuffix(r.URL.Path, "/resp.1") && strings.Contains(r.Header.Get("Accept"), kubeclient.MetadataOnly)
+				isRead := readsParent(r)
 				switch {
 				case tc.create != nil && r.Method == http.MethodPost && creates.Add(1) == 1:
 					return tc.create(next, r)
@@ -134,6 +134,11 @@ func loseResponse(next http.RoundTripper, r *http.Request) (*http.Response, erro
 
 func overloaded(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 	return answer(r, http.StatusServiceUnavailable), nil
+}
+
+// readsParent reports whether a save reads its parent resp_1.
+func readsParent(r *http.Request) bool {
+	return strings.HasSuffix(r.URL.Path, "/resp.1") && strings.Contains(r.Header.Get("Accept"), kubeclient.MetadataOnly)
 }
 
 // waitForCollection waits until garbage collection has deleted a session that was just created with an owner that does not exist.
@@ -202,7 +207,7 @@ func TestParentChangesWhileCreateWaits(t *testing.T) {
 					return overloaded(next, r)
 				}
 				response, err := next.RoundTrip(r)
-				if strings.HasSuffix(r.URL.Path, "/resp.1") && strings.Contains(r.Header.Get("Accept"), kubeclient.MetadataOnly) {
+				if readsParent(r) {
 					read()
 				}
 				return response, err
@@ -244,8 +249,7 @@ func TestLateCreate(t *testing.T) {
 			var creates atomic.Int32
 			var late func()
 			s := openThrough(t, plain.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-				isRead := strings.HasSuffix(r.URL.Path, "/resp.1") && strings.Contains(r.Header.Get("Accept"), kubeclient.MetadataOnly)
-				if overwrite && isRead && creates.CompareAndSwap(1, 2) { // after the turn was not found
+				if overwrite && readsParent(r) && creates.CompareAndSwap(1, 2) { // after the turn was not found
 					late()
 					return overloaded(next, r)
 				}

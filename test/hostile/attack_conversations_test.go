@@ -105,9 +105,9 @@ func (t *tenant) resolved(resource, name string) *rest.Request {
 }
 
 // asks returns a request that is answered as fast as possible.
-func (a *arena) asks(request func() *rest.Request) request {
-	return func(ctx context.Context, _ int) (string, int, error) {
-		_, err := kubeclient.Read(ctx, request())
+func (a *arena) asks(request func(n int) *rest.Request) request {
+	return func(ctx context.Context, n int) (string, int, error) {
+		_, err := kubeclient.Read(ctx, request(n))
 		answer, err := answerOf(err)
 		return answer, 1, err
 	}
@@ -117,7 +117,7 @@ func (a *arena) asks(request func() *rest.Request) request {
 func longConversation(a *arena, size int) (hostile, harmless request) {
 	id := a.createConversations(1, a.chainOf("long", size, "", bodiesOf(4<<10)))[0]
 	items := func() *rest.Request { return a.attacker.resolved(resolvev1alpha1.ConversationItemsResource, id) }
-	return a.asks(func() *rest.Request { return items().Param("limit", "1000") }), a.asks(func() *rest.Request { return items().Param("last", "1") })
+	return a.asks(func(int) *rest.Request { return items().Param("limit", "1000") }), a.asks(func(int) *rest.Request { return items().Param("last", "1") })
 }
 
 // searches look for the first turn in a history of size turns, as a rollback does. The comparison reads the last turn.
@@ -126,7 +126,7 @@ func searches(a *arena, size int) (hostile, harmless request) {
 	turns := func() *rest.Request {
 		return a.attacker.resolved(resolvev1alpha1.ConversationsResource, id).Param("history", "true").Param("limit", "1")
 	}
-	return a.asks(func() *rest.Request { return turns().Param("after", history.FollowingTurns("resp_long_0")) }), a.asks(turns)
+	return a.asks(func(int) *rest.Request { return turns().Param("after", history.FollowingTurns("resp_long_0")) }), a.asks(func(int) *rest.Request { return turns() })
 }
 
 // manyConversations lists size conversations. The comparison lists one.
@@ -135,8 +135,8 @@ func manyConversations(a *arena, size int) (hostile, harmless request) {
 	lists := func() *rest.Request {
 		return a.attacker.resolved(resolvev1alpha1.ConversationListsResource, resolvev1alpha1.AllConversations)
 	}
-	return a.asks(func() *rest.Request { return lists().Param("limit", "1000").Param("sort", "activity") }),
-		a.asks(func() *rest.Request { return lists().Param("limit", "1") })
+	return a.asks(func(int) *rest.Request { return lists().Param("limit", "1000").Param("sort", "activity") }),
+		a.asks(func(int) *rest.Request { return lists().Param("limit", "1") })
 }
 
 // longID returns the ID of a conversation, as long as the CRD accepts, which differs from others at its end.
@@ -170,7 +170,7 @@ func descendants(a *arena, size int) (hostile, harmless request) {
 		return a.attacker.resolved(resolvev1alpha1.ConversationListsResource, resolvev1alpha1.AllConversations).
 			Param("parentConversationID", longID(0)).Param("limit", "1")
 	}
-	return a.asks(func() *rest.Request { return lists().Param("descendants", "true") }), a.asks(lists)
+	return a.asks(func(int) *rest.Request { return lists().Param("descendants", "true") }), a.asks(func(int) *rest.Request { return lists() })
 }
 
 // verdictLists lists the verdicts on size conversations whose heads are reserved. The comparison lists one.
@@ -182,7 +182,7 @@ func verdictLists(a *arena, size int) (hostile, harmless request) {
 		return a.attacker.kube.Get().AbsPath("/apis", resolvev1alpha1.GroupVersion.String(), "namespaces", a.attacker.namespace,
 			resolvev1alpha1.ConversationVerdictsResource).MaxRetries(0)
 	}
-	return a.asks(func() *rest.Request { return lists().Param("limit", "10000") }), a.asks(func() *rest.Request { return lists().Param("limit", "1") })
+	return a.asks(func(int) *rest.Request { return lists().Param("limit", "10000") }), a.asks(func(int) *rest.Request { return lists().Param("limit", "1") })
 }
 
 // movingHeads moves the heads of size conversations to and fro between the ends of a long chain. The comparison changes their titles.

@@ -78,15 +78,7 @@ func bodiesOf(size int) string {
 
 // resolves returns a request for a history that is read as fast as possible.
 func (a *arena) resolves(id func(n int) string) request {
-	return a.resolvesWith(func(n int) *rest.Request { return a.attacker.resolve(id(n)) })
-}
-
-func (a *arena) resolvesWith(request func(n int) *rest.Request) request {
-	return func(ctx context.Context, n int) (string, int, error) {
-		_, err := kubeclient.Read(ctx, request(n))
-		answer, err := answerOf(err)
-		return answer, 1, err
-	}
+	return a.asks(func(n int) *rest.Request { return a.attacker.resolve(id(n)) })
 }
 
 // unreadBytes is how much of an answer arrives that no one reads: the window of Go's HTTP/2 client for one response.
@@ -130,7 +122,7 @@ func upgrades(a *arena, size int) (hostile, harmless request) {
 		}
 		return upgrade.SetHeader("Sec-WebSocket-Version", "13").SetHeader("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==")
 	}
-	return a.resolvesWith(request), a.resolvesWith(func(int) *rest.Request { return a.attacker.resolveWith(client, last) })
+	return a.asks(request), a.asks(func(int) *rest.Request { return a.attacker.resolveWith(client, last) })
 }
 
 // deepBrokenChain: a chain of size turns whose first parent is missing, so that each of its turns has to be confirmed.

@@ -89,7 +89,7 @@ func (l *limits) share(next http.Handler) http.Handler {
 	})
 }
 
-// checkTimeout returns an error for a timeout that k8s.io/apiserver would log, whoever sends it.
+// checkTimeout rejects a timeout that is not a duration. k8s.io/apiserver would log it, even if the client is not authenticated.
 func checkTimeout(request *url.URL) error {
 	if request.RawQuery == "" {
 		return nil

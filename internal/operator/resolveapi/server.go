@@ -136,9 +136,9 @@ func newGenericConfig() *genericapiserver.Config {
 	return config
 }
 
-// withoutQuery resolves the RequestInfo, which decides how a request is authorized, without the query: k8s.io/apiserver logs one that it cannot
-// decode, whoever sends it, and would ask the kube-apiserver about each other selector, and keep its answer. Without a selector, it asks for
-// more than the request needs.
+// withoutQuery ignores the query when it resolves the RequestInfo, on which authorization is based. k8s.io/apiserver logs queries that it cannot
+// decode, even of clients that are not authenticated. It also includes selectors in SubjectAccessReviews and caches each answer. Without the
+// selector, the caller needs the right to list everything, which is stricter.
 type withoutQuery struct{ request.RequestInfoResolver }
 
 // NewRequestInfo implements request.RequestInfoResolver.

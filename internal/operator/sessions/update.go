@@ -42,9 +42,7 @@ func (v *View) Observe(namespace, name string, update func(known *Record) *Recor
 // lock returns a namespace, locked for writing, or nil if it has no sessions.
 func (v *View) lock(name string) *namespaceView {
 	for {
-		v.mu.RLock()
-		ns := v.namespaces[name]
-		v.mu.RUnlock()
+		ns := v.namespace(name)
 		if ns == nil {
 			return nil
 		}

@@ -157,11 +157,16 @@ func (v *View) Subscribe(subscriber func(Change)) {
 // subscriptionTurn is the number of sessions of a namespace in one call of a new subscriber.
 const subscriptionTurn = 1000
 
+// namespace returns a namespace, or nil if it has no sessions.
+func (v *View) namespace(name string) *namespaceView {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.namespaces[name]
+}
+
 // read calls fn with the namespace, locked for reading, if it has sessions.
 func (v *View) read(name string, fn func(ns *namespaceView)) {
-	v.mu.RLock()
-	ns := v.namespaces[name]
-	v.mu.RUnlock()
+	ns := v.namespace(name)
 	if ns == nil {
 		return
 	}
@@ -176,17 +181,12 @@ func (v *View) Await(namespace string) { v.read(namespace, func(*namespaceView) 
 
 // IsBusy reports whether a change of a namespace is being applied.
 func (v *View) IsBusy(namespace string) bool {
-	v.mu.RLock()
-	ns := v.namespaces[namespace]
-	v.mu.RUnlock()
-	if ns == nil {
-		return false
+	ns := v.namespace(namespace)
+	if ns == nil || !ns.mu.TryRLock() {
+		return ns != nil
 	}
-	if ns.mu.TryRLock() {
-		ns.mu.RUnlock()
-		return false
-	}
-	return true
+	ns.mu.RUnlock()
+	return false
 }
 
 // readAll calls fn with each namespace, locked for reading.

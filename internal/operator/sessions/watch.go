@@ -82,9 +82,7 @@ func (v *View) freeGarbage(ctx context.Context) {
 // known returns the record of an object, or nil if the view does not have the object or its namespace is being changed. It does not
 // wait for that change: one goroutine decodes the events of all namespaces, and to parse one spec again is quicker.
 func (v *View) known(namespace, name string) *Record {
-	v.mu.RLock()
-	ns := v.namespaces[namespace]
-	v.mu.RUnlock()
+	ns := v.namespace(namespace)
 	if ns == nil || !ns.mu.TryRLock() {
 		return nil
 	}
