@@ -21,6 +21,7 @@ limitations under the License.
 package adk
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,7 @@ import (
 	"maps"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/adk/v2/platform"
@@ -51,6 +53,35 @@ func NewService(s *store.Store) session.Service {
 type service struct {
 	store         *store.Store
 	conversations *store.Conversations
+
+	mu        sync.Mutex
+	created   string // Conversation.Version of the newest session that was created here
+	createdAt time.Time
+}
+
+// maxLag is for how long a list makes sure that it contains the sessions that were created here. An operator whose watch lags for longer does
+// not answer lists at all. After a restore of the cluster, versions begin again with lower ones, for which a list would wait.
+const maxLag = time.Minute
+
+// noteCreated makes lists contain a session.
+func (s *service) noteCreated(created *store.Conversation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Versions are decimal numbers.
+	isNewer := cmp.Or(cmp.Compare(len(created.Version), len(s.created)), strings.Compare(created.Version, s.created)) > 0
+	if isNewer || time.Since(s.createdAt) > maxLag {
+		s.created, s.createdAt = created.Version, time.Now()
+	}
+}
+
+// minVersion returns the version that a list needs.
+func (s *service) minVersion() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.createdAt) > maxLag {
+		return ""
+	}
+	return s.created
 }
 
 // key identifies a session, or with an empty id the user of an app, or with an empty user, too, the app.
@@ -119,6 +150,7 @@ func (s *service) Create(ctx context.Context, r *session.CreateRequest) (*sessio
 	if err != nil {
 		return nil, err
 	}
+	s.noteCreated(created)
 	if err := s.share(ctx, k, parts); err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
@@ -249,7 +281,8 @@ func (s *service) handleWith(
 }
 
 // List implements session.Service. The sessions have their states, but no events. A session of which the last events were lost has the
-// state with which it was created: it can be deleted, but not read.
+// state with which it was created: it can be deleted, but not read. In a cluster, a session that another replica created a moment ago may be
+// missing.
 func (s *service) List(ctx context.Context, r *session.ListRequest) (*session.ListResponse, error) {
 	if r.AppName == "" {
 		return nil, errors.New("the app name must not be empty")
@@ -258,7 +291,7 @@ func (s *service) List(ctx context.Context, r *session.ListRequest) (*session.Li
 	response := &session.ListResponse{Sessions: []session.Session{}}
 	options := store.ConversationListOptions{
 		ParentConversationID: parent.conversationID(), Descendants: r.UserID == "",
-		States: []string{store.ConversationActive, store.ConversationArchived},
+		States: []string{store.ConversationActive, store.ConversationArchived}, Version: s.minVersion(),
 	}
 	for {
 		page, err := s.conversations.List(ctx, options)
