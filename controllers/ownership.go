@@ -18,6 +18,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	acv1alpha1 "github.com/catena-dev/catena/api/v1alpha1/applyconfiguration/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/requests"
 )
 
 // The right to delete is not used here: the admission plugin OwnerReferencesPermissionEnforcement, if enabled, requires it of clients that
@@ -88,7 +90,7 @@ func (r *ResponseSessionReconciler) addOwner(ctx context.Context, v sessions.Ver
 	}
 	var written *metav1.PartialObjectMetadata
 	version := v.Record.Version()
-	set, err := r.setOwner(ctx, parent, func(owners ...*metav1ac.OwnerReferenceApplyConfiguration) (err error) {
+	set, err := r.setOwner(ctx, parent, func(ctx context.Context, owners ...*metav1ac.OwnerReferenceApplyConfiguration) (err error) {
 		written, err = r.applyOwner(ctx, v.Record, version, owners...)
 		version = anyVersion
 		return err
@@ -107,19 +109,34 @@ func (r *ResponseSessionReconciler) addOwner(ctx context.Context, v sessions.Ver
 // those of many sessions. As the time doubles with each attempt, it is never much longer than what has kept the reference from being written.
 const maxOwnerBackoff = time.Hour
 
+// maxOwnerAge is how long after it was read an owner is used without being read again. Only an API server that takes its time with the write
+// itself can make that longer.
+const maxOwnerAge = 20 * time.Millisecond
+
 // setOwner sets an ownerReference to a session that has just been read, with a function that applies ownerReferences. If the session has
-// been deleted without its dependents since, garbage collection did not see this dependent, and would now delete it: then setOwner removes
-// the reference again, which may have been written even if there was no answer, and returns false.
+// been deleted without its dependents since, garbage collection did not see this dependent, and would now delete it: then setOwner does not
+// write the reference, or removes it again, which may have been written even if there was no answer, and returns false.
 func (r *ResponseSessionReconciler) setOwner(
-	ctx context.Context, owner *metav1.PartialObjectMetadata, apply func(...*metav1ac.OwnerReferenceApplyConfiguration) error,
+	ctx context.Context, owner *metav1.PartialObjectMetadata, apply func(context.Context, ...*metav1ac.OwnerReferenceApplyConfiguration) error,
 ) (set bool, err error) {
-	applyErr := apply(ownerReference(v1alpha1.ResponseSessionKind, owner))
+	read := time.Now()
+	applyErr := apply(requests.BeforeWrite(ctx, func(ctx context.Context) error {
+		if time.Since(read) < maxOwnerAge {
+			return nil
+		}
+		read = time.Now()
+		gone, err := r.gone(ctx, owner)
+		if err == nil && gone {
+			err = errors.New("the owner was deleted meanwhile")
+		}
+		return err
+	}), ownerReference(v1alpha1.ResponseSessionKind, owner))
 	if isRefusal(applyErr) || apierrors.IsConflict(applyErr) {
 		return false, fmt.Errorf("unable to set the ownerReference: %w", applyErr)
 	}
 	gone, err := r.gone(ctx, owner)
 	if err != nil || gone {
-		if err := apply(); err != nil {
+		if err := apply(ctx); err != nil {
 			return false, fmt.Errorf("unable to remove the ownerReference again: %w", err)
 		}
 		return false, nil

@@ -17,13 +17,20 @@ limitations under the License.
 package controllers_test
 
 import (
+	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
@@ -120,6 +127,81 @@ func TestOwnerReferenceAfterAnnotationIsRemoved(t *testing.T) {
 	if diff := cmp.Diff(want, get(t, ns, "b").OwnerReferences); diff != "" {
 		t.Errorf("ownerReferences (-want +got):\n%s", diff)
 	}
+}
+
+// TestParentDeletedWhileOwnerWaits: if the parent is deleted alone while the write of its reference waits for its turn, the reference is not
+// written, for which garbage collection would delete the turn.
+func TestParentDeletedWhileOwnerWaits(t *testing.T) {
+	ns := env.NewNamespace(t)
+	parentRead := make(chan struct{}, 100)
+	throughOperator(t, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+ns+"/responsesessions/"+v1alpha1.ObjectName("a")) {
+			parentRead <- struct{}{}
+		}
+		return response, err
+	})
+	parent, restored := turn(ns, "a"), turn(ns, "b", "a")
+	restored.Annotations = map[string]string{v1alpha1.OmitOwnerReferenceAnnotation: "true"}
+	create(t, parent, restored)
+	settle(t, ns)
+	statuses := op.writes.sessions(ns)
+	release := takeWrites(t, ns)
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.OmitOwnerReferenceAnnotation)
+	if err := env.Client.Patch(t.Context(), restored, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		t.Fatal(err)
+	}
+	<-parentRead
+	if err := env.Client.Delete(t.Context(), parent, client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
+		t.Fatal(err)
+	}
+	waitUntilGone(t, parent)
+	release()
+	settle(t, ns)
+	if owners := get(t, ns, "b").OwnerReferences; len(owners) != 0 {
+		t.Errorf("ownerReferences: %v", owners)
+	}
+	// That of the verdict on b, and the removal of a reference that might have been written.
+	if diff := cmp.Diff(slices.Sorted(slices.Values(append(statuses, "b", "b/status"))), op.writes.sessions(ns)); diff != "" {
+		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+}
+
+// takeWrites makes the operator's writes to a namespace wait until release is called.
+func takeWrites(t *testing.T, namespace string) (release func()) {
+	t.Helper()
+	arrived, end := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-end
+	}))
+	client, err := rest.HTTPClientFor(op.limiter.Limit(&rest.Config{Host: server.URL}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodPost, server.URL+"/namespaces/"+namespace+"/x", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var writes sync.WaitGroup
+	for range workers { // a namespace may have half of 2*workers
+		writes.Go(func() {
+			response, err := client.Do(request.Clone(request.Context()))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = response.Body.Close()
+		})
+		<-arrived
+	}
+	release = sync.OnceFunc(func() {
+		close(end)
+		writes.Wait()
+		server.Close()
+	})
+	t.Cleanup(release)
+	return release
 }
 
 // TestOtherOwnersAreKept: the controller adds its reference to the references set by others.

@@ -96,7 +96,7 @@ func (r *ResponseSessionReconciler) adopt(ctx context.Context, record *sessions.
 	if gone, err := r.gone(ctx, session); err != nil || gone {
 		return false, err
 	}
-	return r.setOwner(ctx, session, func(owners ...*metav1ac.OwnerReferenceApplyConfiguration) error {
+	return r.setOwner(ctx, session, func(ctx context.Context, owners ...*metav1ac.OwnerReferenceApplyConfiguration) error {
 		patch, err := applyPatch(acv1alpha1.SnapshotChunk(chunk.Name, chunk.Namespace).WithUID(chunk.UID).WithOwnerReferences(owners...))
 		if err != nil {
 			return err

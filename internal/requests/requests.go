@@ -83,6 +83,14 @@ func (l *Limiter) Metric() prometheus.Collector {
 	}, func() float64 { return float64(l.Writes()) })
 }
 
+type beforeWriteKey struct{}
+
+// BeforeWrite returns a context for writes that call a function each time that they are about to be sent: they may have waited for their turn
+// before, for long. If it returns an error, the write is not sent, and fails with that error. The function may not write.
+func BeforeWrite(ctx context.Context, check func(context.Context) error) context.Context {
+	return context.WithValue(ctx, beforeWriteKey{}, check)
+}
+
 type transport struct {
 	limiter *Limiter
 	next    http.RoundTripper
@@ -101,6 +109,12 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	end, err := t.limiter.writes.Begin(request.Context(), namespace)
 	if err != nil {
 		return nil, err
+	}
+	if check, ok := request.Context().Value(beforeWriteKey{}).(func(context.Context) error); ok {
+		if err := check(request.Context()); err != nil {
+			end(fair.Unknown)
+			return nil, err
+		}
 	}
 	start := time.Now()
 	response, err := t.next.RoundTrip(request)

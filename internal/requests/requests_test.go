@@ -28,6 +28,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/catena-dev/catena/internal/fair"
 )
 
 const statusPath = "/apis/sessions.catena.dev/v1alpha1/namespaces/team-a/responsesessions/resp.1/status"
@@ -119,6 +121,41 @@ func TestUnanswered(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBeforeWrite: a write is checked when its turn has come, and not sent if it may not be.
+func TestBeforeWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := NewLimiter(Limits{Writes: 2}) // one for each namespace
+		var sent int
+		next := silent(func(*http.Request) (*http.Response, error) {
+			sent++
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		})
+		end, err := limiter.writes.Begin(t.Context(), "team-a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(time.Hour) //nolint:forbidigo // in a bubble, it takes no time
+			end(fair.Served)
+		}()
+		start, refused := time.Now(), errors.New("refused")
+		for _, want := range []error{refused, nil} {
+			var checked []time.Duration
+			ctx := BeforeWrite(t.Context(), func(context.Context) error {
+				checked = append(checked, time.Since(start))
+				return want
+			})
+			response, err := (&transport{limiter, next}).RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodPatch, statusPath, nil))
+			if response != nil {
+				_ = response.Body.Close()
+			}
+			if !errors.Is(err, want) || (sent == 1) != (want == nil) || len(checked) != 1 || checked[0] != time.Hour {
+				t.Errorf("got %v, checked after %s, sent %d times, want %v", err, checked, sent, want)
+			}
+		}
+	})
 }
 
 type silent func(r *http.Request) (*http.Response, error)
