@@ -152,7 +152,8 @@ bench-hostile: $(CONTROL_PLANE) ## Measure how much slower one tenant becomes wh
 	. hack/flags.sh && go test -run='^$$' -bench='^Benchmark(Attacks|Start)$$/$(BENCH)' -benchtime=1x -timeout=120m ./test/hostile -args $(BENCH_ARGS)
 
 .PHONY: chaos
-chaos: $(CONTROL_PLANE) ## Make 10,000 turns while the leader, the kube-apiserver and etcd are killed.
+chaos: $(CONTROL_PLANE) ## Make 10,000 turns while the leader, the kube-apiserver and etcd are killed, and change conversations in more orders.
+	. hack/flags.sh && go test -vet=off -count=1 -run='^Test(Every|Random)Orders?$$' -timeout=60m ./store -args -deep -rapid.checks=50000
 	$(TEST_FLAGS) && CGO_ENABLED=1 go test -race -vet=off -count=1 -v -run='^TestChaos$$' -timeout=60m ./test/e2e -args -chaos.full
 
 .PHONY: benchstat

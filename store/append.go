@@ -194,7 +194,7 @@ func (a *appender) again(ctx context.Context) (bool, error) {
 	if expected := a.options.ExpectedPreviousResponseID; expected != nil {
 		a.next.PreviousResponseID = *expected
 	}
-	if err := a.c.store.Save(ctx, a.next, SaveOptions{}); err != nil {
+	if err := a.c.store.Save(ctx, a.next, SaveOptions{Existing: true}); err != nil {
 		return false, err
 	}
 	err = a.confirm(ctx, stored.PreviousResponseID)

@@ -26,52 +26,90 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// unanswered returns the ID of a call in a turn for which neither it nor the next turn has an output, or the empty string. Hidden items are
-// not there. Calls without a call ID, such as a web search, were made by the engine and need no output.
+// UnansweredCall returns the ID of a call in the last turn of a history for which neither that turn nor an input has an output, or the empty
+// string: Conversations.Append refuses such a turn, as OpenAI does. The history needs ResolveOptions.Origins. The input is the `input` of a
+// request, as JSON.
+func UnansweredCall(h *History, input string) string {
+	var last items
+	rest := h.Items
+	for _, origin := range slices.Backward(h.Origins) {
+		if origin.ResponseID != h.Parent.ResponseID {
+			break
+		}
+		at := len(rest) - origin.Count
+		for _, item := range rest[at:] {
+			last.add(jsonvalue.Text(item))
+		}
+		rest = rest[:at]
+	}
+	return last.unanswered(input)
+}
+
+// unanswered is UnansweredCall for a turn that was read with its bodies. Hidden items are not there.
 func unanswered(turn *Session, hidden []HiddenItem, next *Session) string {
-	calls, answered := callsOf(turn, hidden, turn.Response)
-	_, inNext := callsOf(next, nil, nil)
-	for _, c := range calls {
-		if !answered.has(c) && !inNext.has(c) {
-			return c.callID
+	var last items
+	number := 0 // as in Origin
+	add := func(raw string) {
+		item := HiddenItem{ResponseID: turn.ResponseID, Number: number}
+		if number++; !slices.Contains(hidden, item) {
+			last.add(raw)
 		}
 	}
-	return ""
+	_ = chain.EachInput(jsonvalue.Text(turn.Input()), add) // has been validated
+	if output := jsonvalue.ValidObject(turn.Response).RawMembers("output")[0]; jsonvalue.IsList(output) {
+		for _, raw := range jsonvalue.Elements(output) {
+			add(raw)
+		}
+	}
+	return last.unanswered(jsonvalue.Text(next.Input()))
+}
+
+// items are the calls among some items, and the IDs that the outputs of calls among them have: the call ID, or the ID of the item in a
+// local_shell_call_output.
+type items struct {
+	calls    []toolCall
+	answered map[string]bool
 }
 
 // toolCall is a call that needs an output.
 type toolCall struct{ callID, itemID string }
 
-// outputs are the IDs that the outputs of calls have: the call ID, or the ID of the item in a local_shell_call_output.
-type outputs map[string]bool
+// add looks at an item. Calls without a call ID, such as a web search, were made by the engine and need no output.
+func (i *items) add(raw string) {
+	members := jsonvalue.Members(gjson.Parse(raw), "type", "call_id", "id")
+	switch kind, c := members[0].String(), (toolCall{members[1].String(), members[2].String()}); {
+	case kind == "local_shell_call_output" && c.callID == "":
+		i.answer(c.itemID)
+	case c.callID == "":
+	case strings.HasSuffix(kind, "_call"):
+		i.calls = append(i.calls, c)
+	case strings.HasSuffix(kind, "_call_output"), kind == "tool_search_output":
+		i.answer(c.callID)
+	}
+}
 
-func (o outputs) has(c toolCall) bool { return o[c.callID] || o[c.itemID] && c.itemID != "" }
+func (i *items) answer(id string) {
+	if i.answered == nil {
+		i.answered = map[string]bool{}
+	}
+	i.answered[id] = true
+}
 
-// callsOf returns the calls in the input of a turn and in the output of a response, and the outputs of calls.
-func callsOf(turn *Session, hidden []HiddenItem, response []byte) (calls []toolCall, answered outputs) {
-	answered = outputs{}
-	number := 0 // as in Origin
-	look := func(raw string) {
-		item := HiddenItem{ResponseID: turn.ResponseID, Number: number}
-		if number++; slices.Contains(hidden, item) {
-			return
-		}
-		members := jsonvalue.Members(gjson.Parse(raw), "type", "call_id", "id")
-		switch kind, c := members[0].String(), (toolCall{members[1].String(), members[2].String()}); {
-		case kind == "local_shell_call_output" && c.callID == "":
-			answered[c.itemID] = true
-		case c.callID == "":
-		case strings.HasSuffix(kind, "_call"):
-			calls = append(calls, c)
-		case strings.HasSuffix(kind, "_call_output"), kind == "tool_search_output":
-			answered[c.callID] = true
+func (i *items) answers(c toolCall) bool {
+	return i.answered[c.callID] || i.answered[c.itemID] && c.itemID != ""
+}
+
+// unanswered returns the ID of a call for which neither the items nor those of an input have an output, or the empty string.
+func (i *items) unanswered(input string) string {
+	if len(i.calls) == 0 {
+		return ""
+	}
+	var next items
+	_ = chain.EachInput(input, next.add) // has been validated
+	for _, c := range i.calls {
+		if !i.answers(c) && !next.answers(c) {
+			return c.callID
 		}
 	}
-	_ = chain.EachInput(jsonvalue.Text(turn.Input()), look) // has been validated
-	if output := jsonvalue.ValidObject(response).RawMembers("output")[0]; jsonvalue.IsList(output) {
-		for _, raw := range jsonvalue.Elements(output) {
-			look(raw)
-		}
-	}
-	return calls, answered
+	return ""
 }

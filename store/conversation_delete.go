@@ -47,7 +47,8 @@ type DeleteConversationOptions struct {
 // In a cluster, Delete returns as soon as the state is ConversationDeleting. The operator deletes the rest, and Get returns the conversation
 // until it is done. Other stores have deleted everything when Delete returns. After an error or a crash, another Delete continues.
 //
-// A turn that is saved with Store.Save within the milliseconds in which the turn that it continues is deleted is treated as one that is saved
+// A turn stays if it is stored only after the deletion, because its place was rolled back while it was being saved, or was taken over by another
+// writer, or because an attempt to save it takes effect after another one. A turn that is saved with Store.Save within the milliseconds in which the turn that it continues is deleted is treated as one that is saved
 // during a Store.Delete: in a cluster, garbage collection may delete it.
 func (c *Conversations) Delete(ctx context.Context, conversationID string, options DeleteConversationOptions) error {
 	_, err := conversationCall(c, "delete", conversationID, func(d driver.Conversations) (struct{}, error) {
@@ -142,4 +143,21 @@ func (c *Conversations) checkDeletion(ctx context.Context, d driver.Conversation
 		}
 	}
 	return err
+}
+
+// awaitDeletion waits until a deletion of the conversation of a turn, which may be nil, has ended, if one has begun. If that takes long, the error
+// is that of checkDeletion.
+func (c *Conversations) awaitDeletion(ctx context.Context, d driver.Conversations, turn *Session) error {
+	begin := time.Now()
+	for pause := firstLook; ; pause *= 2 {
+		err := c.checkDeletion(ctx, d, turn)
+		if !errors.Is(err, ErrConflict) || time.Since(begin) > releaseTimeout {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }

@@ -86,8 +86,9 @@ func validateNew(c *Conversation) error {
 }
 
 // create stores a conversation. Its head must be stored, and not be about to be deleted with its conversation, before and after. After
-// that, the deletion of the head's conversation begins, if at all, when this one can be seen to need the head. The order of the last two checks
-// matters: a conversation that does not exist any more deletes no turn after that.
+// that, the deletion of the head's conversation begins, if at all, when this one can be seen to need the head. If it has begun in between, it
+// may have seen that or not: what it leaves decides, because nothing else would delete it. The order of the last two checks matters: a
+// conversation that does not exist any more deletes no turn after that.
 func (c *Conversations) create(ctx context.Context, d driver.Conversations, next *Conversation) (*Conversation, error) {
 	next.Version = ""
 	head, err := c.head(ctx, next)
@@ -101,7 +102,7 @@ func (c *Conversations) create(ctx context.Context, d driver.Conversations, next
 	if err != nil {
 		return nil, err
 	}
-	if err = c.checkDeletion(ctx, d, head); err == nil {
+	if err = c.awaitDeletion(ctx, d, head); err == nil {
 		_, err = c.head(ctx, next)
 	}
 	if err != nil {
@@ -200,8 +201,6 @@ func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID
 		if err != nil {
 			return nil, err
 		}
-		rolledBack := Head{ResponseID: responseID}
-		var before Head
 		for {
 			last, err := c.mustFind(ctx, conversationID, responseID)
 			if err != nil {
@@ -215,36 +214,16 @@ func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID
 			if responseID != "" && last != head.ResponseID && last != head.BaseResponseID {
 				continue // the conversation was changed so much meanwhile that its history may not have the turn any more
 			}
-			if head != rolledBack { // which may be the result of an attempt whose response was lost
-				before = head
-			}
 			updated, err := c.update(ctx, d, conversationID, driver.ConversationUpdate{
-				ExpectedState: current.State, ExpectedHead: &head, Head: &rolledBack,
+				ExpectedState: current.State, ExpectedHead: &head, Head: &Head{ResponseID: responseID},
 			})
-			switch {
-			case errors.Is(err, ErrConflict):
-				continue
-			case err != nil:
-				return nil, err
+			if !errors.Is(err, ErrConflict) {
+				// If a deletion of the turn's conversation has begun meanwhile, it sees that this conversation needs the turn: before as a part
+				// of the history, and now as its end. To go back would not be safe: what was after the turn may be deleted already.
+				return updated, err
 			}
-			// As in create: a deletion that begins after this look sees that the conversation needs the turn.
-			if err := c.checkDeletion(ctx, d, turn); err != nil {
-				c.undoRollback(ctx, d, conversationID, before, rolledBack)
-				return nil, err
-			}
-			return updated, nil
 		}
 	})
-}
-
-// undoRollback sets a head to what it was before a rollback, unless it was changed after that. It does nothing if it was the same before.
-func (c *Conversations) undoRollback(ctx context.Context, d driver.Conversations, conversationID string, before, rolledBack Head) {
-	if before == (Head{}) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer cancel()
-	_, _ = c.update(ctx, d, conversationID, driver.ConversationUpdate{ExpectedHead: &rolledBack, Head: &before})
 }
 
 // turnOfAnother returns a turn of another conversation, which a history has if the conversation was forked from that one, or nil. No other turn
@@ -274,9 +253,13 @@ func (c *Conversations) getActive(ctx context.Context, d driver.Conversations, c
 			Code: CodeConversationArchived, Message: fmt.Sprintf("conversation %.100q is archived: unarchive it to continue it", conversationID),
 		}
 	case current.State != ConversationActive:
-		return nil, &Error{Code: CodeConflict, Message: fmt.Sprintf("conversation %.100q is being deleted", conversationID)}
+		return nil, beingDeleted(conversationID)
 	}
 	return current, nil
+}
+
+func beingDeleted(conversationID string) *Error {
+	return &Error{Code: CodeConflict, Message: fmt.Sprintf("conversation %.100q is being deleted", conversationID)}
 }
 
 // mustFind returns the last turn of a conversation's history, or an error that is ErrInvalid if a turn is not part of that. The empty ID is
@@ -324,7 +307,7 @@ func (c *Conversations) Fork(ctx context.Context, conversationID, newID string, 
 		if err != nil {
 			return nil, err
 		}
-		at, err := c.forkAt(ctx, source, options)
+		at, err := c.forkAt(ctx, d, source, options)
 		if err != nil {
 			return nil, err
 		}
@@ -339,12 +322,21 @@ func (c *Conversations) Fork(ctx context.Context, conversationID, newID string, 
 }
 
 // forkAt returns the turn at which a conversation is forked.
-func (c *Conversations) forkAt(ctx context.Context, source *Conversation, options ForkOptions) (string, error) {
+func (c *Conversations) forkAt(ctx context.Context, d driver.Conversations, source *Conversation, options ForkOptions) (string, error) {
 	if options.ResponseID != "" {
 		_, err := c.mustFind(ctx, source.ConversationID, options.ResponseID)
 		return options.ResponseID, err
 	}
-	last, _, err := c.last(ctx, source.Head, c.turnInfo)
+	last, pending, err := c.last(ctx, source.Head, c.turnInfo)
+	if err == nil && pending { // or its turn was stored, and has been deleted with the conversation
+		current, err := c.get(ctx, d, source.ConversationID)
+		switch {
+		case err != nil:
+			return "", err
+		case current.State == ConversationDeleting:
+			return "", beingDeleted(source.ConversationID)
+		}
+	}
 	return idOf(last), err
 }
 

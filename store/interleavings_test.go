@@ -37,7 +37,7 @@ import (
 	"github.com/catena-dev/catena/store/internal/local"
 )
 
-// These tests run the code that appends turns in the orders that a scheduler chooses. It decides which process's next call of the driver takes
+// These tests run the code that changes conversations in the orders that a scheduler chooses. It decides which process's next call of the driver takes
 // effect, whether its response arrives, when a process dies, and when time passes. The time is not real.
 
 // world is what the processes of one run share.
@@ -52,6 +52,9 @@ type world struct {
 	calls   []*call // that have not taken effect
 	last    *process
 	updates []headUpdate
+	removed bool                // the turns of the conversation
+	late    map[string]bool     // the turns that were stored after that
+	savers  map[string][]string // of each turn
 	log     []string
 }
 
@@ -66,6 +69,7 @@ type limits struct {
 type headUpdate struct {
 	by       string
 	from, to driver.Head
+	state    string // of the conversation
 }
 
 const conversationID = "conv_1"
@@ -143,7 +147,12 @@ func (p *process) Get(ctx context.Context, namespace, id string) (*driver.Sessio
 
 func (p *process) Save(ctx context.Context, namespace string, s *driver.Session, o driver.SaveOptions) (string, error) {
 	return do(ctx, p, fmt.Sprintf("save %s after %q", s.ResponseID, s.PreviousResponseID), true, func() (string, error) {
-		return p.Store.Save(context.WithoutCancel(ctx), namespace, s, o)
+		version, err := p.Store.Save(context.WithoutCancel(ctx), namespace, s, o)
+		if err == nil {
+			p.late[s.ResponseID] = p.late[s.ResponseID] || p.removed
+			p.savers[s.ResponseID] = append(p.savers[s.ResponseID], p.name)
+		}
+		return version, err
 	})
 }
 
@@ -171,19 +180,50 @@ func (p *process) List(ctx context.Context, namespace, id string, o driver.ListO
 }
 
 func (p *process) GetConversation(ctx context.Context, namespace, id string) (*driver.Conversation, error) {
-	return do(ctx, p, "get the conversation", false, func() (*driver.Conversation, error) {
+	return do(ctx, p, "get "+id, false, func() (*driver.Conversation, error) {
 		return p.Conversations.GetConversation(context.WithoutCancel(ctx), namespace, id)
 	})
 }
 
+func (p *process) GetWithoutBodies(ctx context.Context, namespace, id string) (*driver.Session, error) {
+	return do(ctx, p, "look at "+id, false, func() (*driver.Session, error) {
+		return p.Conversations.GetWithoutBodies(context.WithoutCancel(ctx), namespace, id)
+	})
+}
+
 func (p *process) UpdateConversation(ctx context.Context, namespace, id string, u driver.ConversationUpdate) (*driver.Conversation, error) {
-	return do(ctx, p, fmt.Sprintf("update %+v -> %+v", *u.ExpectedHead, *u.Head), true, func() (*driver.Conversation, error) {
+	name := "make it " + u.State
+	if u.Head != nil {
+		name = fmt.Sprintf("update %+v -> %+v", *u.ExpectedHead, *u.Head)
+	}
+	return do(ctx, p, name, true, func() (*driver.Conversation, error) {
 		updated, err := p.Conversations.UpdateConversation(context.WithoutCancel(ctx), namespace, id, u)
-		if err == nil {
-			p.updates = append(p.updates, headUpdate{p.name, *u.ExpectedHead, *u.Head})
+		if err == nil && u.Head != nil && id == conversationID {
+			p.updates = append(p.updates, headUpdate{p.name, *u.ExpectedHead, *u.Head, updated.State})
 		}
 		return updated, err
 	})
+}
+
+func (p *process) CreateConversation(ctx context.Context, namespace string, created *driver.Conversation) (*driver.Conversation, error) {
+	return do(ctx, p, "create "+created.ConversationID, true, func() (*driver.Conversation, error) {
+		return p.Conversations.CreateConversation(context.WithoutCancel(ctx), namespace, created)
+	})
+}
+
+func (p *process) DeleteConversation(ctx context.Context, namespace, id string) error {
+	_, err := do(ctx, p, "delete "+id, true, func() (struct{}, error) {
+		return struct{}{}, p.Conversations.DeleteConversation(context.WithoutCancel(ctx), namespace, id)
+	})
+	return err
+}
+
+func (p *process) DeleteConversationTurns(ctx context.Context, namespace, id string) error {
+	_, err := do(ctx, p, "delete the turns of "+id, true, func() (struct{}, error) {
+		p.removed = true
+		return struct{}{}, p.Conversations.(driver.ConversationDeleter).DeleteConversationTurns(context.WithoutCancel(ctx), namespace, id)
+	})
+	return err
 }
 
 // step is one of the things that can happen next.
@@ -297,7 +337,7 @@ func (w *world) run(processes map[string]func(*store.Conversations), stalls stri
 	return fmt.Errorf("not all processes have ended after %d steps", maxSteps)
 }
 
-// scenario is what the processes of a run do. All append to one conversation, by their names.
+// scenario is what the processes of a run do with one conversation, by their names.
 type scenario struct {
 	// appends are the IDs of the turns that the processes append, in their order. Several may append the same.
 	appends map[string][]string
@@ -307,7 +347,21 @@ type scenario struct {
 	sent string
 	// rollback, if set, is a process that clears the conversation.
 	rollback string
+	// reserve, if set, is a process that reserves a place, and then saves resp_r, or gives it up if release is set.
+	reserve string
+	release bool
+	// fork, if set, is a process that forks the conversation twice, and then, if back is set, ends one fork at its first turn. It may not be combined with rollback: what a fork must have would be unknown.
+	fork string
+	back bool
+	// archive and remove, if set, are processes that archive the conversation, and that delete it with its turns.
+	archive, remove string
 }
+
+// mayFail reports whether an append can fail although nothing has gone wrong.
+func (sc scenario) mayFail() bool { return sc.rollback != "" || sc.archive != "" || sc.remove != "" }
+
+// forks are the conversations that a scenario's process makes.
+var forks = []string{"conv_2", "conv_3"}
 
 // play plays a scenario once, and returns the error of the first guarantee that does not hold.
 func (sc scenario) play(ctx context.Context, l limits, choose func(options int) int) (err error) {
@@ -315,7 +369,7 @@ func (sc scenario) play(ctx context.Context, l limits, choose func(options int) 
 	if err != nil {
 		return err
 	}
-	w := &world{Store: opened, Conversations: opened.(driver.Conversations), limits: l, choose: choose}
+	w := &world{Store: opened, Conversations: opened.(driver.Conversations), limits: l, choose: choose, late: map[string]bool{}, savers: map[string][]string{}}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%w\n  %s", err, strings.Join(w.log, "\n  "))
@@ -333,7 +387,9 @@ func (sc scenario) play(ctx context.Context, l limits, choose func(options int) 
 	if _, err := w.CreateConversation(ctx, "team", conversation); err != nil {
 		return err
 	}
-	var appended []string
+	var appended []string           // whose append has succeeded
+	forked := map[string][]string{} // to what must be part of the fork
+	var kept []string               // what a fork had before it was ended earlier
 	var failure error
 	processes := map[string]func(*store.Conversations){}
 	for name, ids := range sc.appends {
@@ -342,9 +398,11 @@ func (sc scenario) play(ctx context.Context, l limits, choose func(options int) 
 				_, err := c.Append(ctx, conversationID, testturn.Make(id, ""), store.AppendOptions{})
 				w.mu.Lock()
 				switch {
+				case err == nil && w.late[id] && sc.rollback == "" && !slices.ContainsFunc(w.savers[id], func(by string) bool { return by != name }):
+					failure = fmt.Errorf("%q was appended after the deletion", id)
 				case err == nil:
 					appended = append(appended, id)
-				case l.faults == 0 && l.pauses == 0 && sc.rollback == "": // nothing has gone wrong, and no turn was rolled back
+				case l.faults == 0 && l.pauses == 0 && !sc.mayFail(): // nothing has gone wrong
 					failure = fmt.Errorf("unable to append %q: %w", id, err)
 				}
 				w.mu.Unlock()
@@ -354,39 +412,146 @@ func (sc scenario) play(ctx context.Context, l limits, choose func(options int) 
 	if sc.rollback != "" {
 		processes[sc.rollback] = func(c *store.Conversations) { _, _ = c.Rollback(ctx, conversationID, "") }
 	}
+	if sc.reserve != "" {
+		processes[sc.reserve] = func(c *store.Conversations) {
+			reservation, err := c.Reserve(ctx, conversationID, "resp_r", store.ReserveOptions{})
+			switch {
+			case err != nil: // perhaps another process has reserved the place
+			case sc.release:
+				reservation.Release(ctx)
+			case reservation.Save(ctx, testturn.Make("resp_r", "")) == nil:
+				w.mu.Lock()
+				appended = append(appended, "resp_r")
+				w.mu.Unlock()
+			}
+		}
+	}
+	if sc.fork != "" {
+		processes[sc.fork] = func(c *store.Conversations) {
+			for _, id := range forks {
+				w.mu.Lock()
+				before := slices.Clone(appended)
+				w.mu.Unlock()
+				if _, err := c.Fork(ctx, conversationID, id, store.ForkOptions{}); err == nil {
+					forked[id] = before
+				}
+			}
+			history, err := c.Load(ctx, forks[0], store.ResolveOptions{})
+			if sc.back && err == nil && len(history.Turns) > 1 {
+				forked[forks[0]], kept = history.Turns[:1], history.Turns
+				_, _ = c.Rollback(ctx, forks[0], history.Turns[0])
+			}
+		}
+	}
+	if sc.archive != "" {
+		processes[sc.archive] = func(c *store.Conversations) { _, _ = c.Archive(ctx, conversationID) }
+	}
+	remove := func(c *store.Conversations) error {
+		return c.Delete(ctx, conversationID, store.DeleteConversationOptions{Turns: true})
+	}
+	if sc.remove != "" {
+		processes[sc.remove] = func(c *store.Conversations) { _ = remove(c) }
+	}
 	if err := w.run(processes, sc.stalls); err != nil {
 		return err
 	}
 	if failure != nil {
 		return failure
 	}
-	// Whatever has happened, the next writer succeeds.
+	// Whatever has happened, the next one succeeds.
 	w.limits, w.choose = limits{}, func(int) int { return 0 }
-	var history *store.History
+	histories := map[string][]string{}
 	err = w.run(map[string]func(*store.Conversations){"next": func(c *store.Conversations) {
-		if _, failure = c.Append(ctx, conversationID, testturn.Make("resp_next", ""), store.AppendOptions{}); failure == nil {
-			history, failure = c.Load(ctx, conversationID, store.ResolveOptions{})
+		load := func(id string) {
+			if failure == nil {
+				var history *store.History
+				if history, failure = c.Load(ctx, id, store.ResolveOptions{}); failure == nil {
+					histories[id] = history.Turns
+				}
+			}
+		}
+		if sc.remove != "" {
+			failure = remove(c)
+		} else if _, failure = c.Unarchive(ctx, conversationID); failure == nil {
+			appended = append(appended, "resp_next")
+			_, failure = c.Append(ctx, conversationID, testturn.Make("resp_next", ""), store.AppendOptions{})
+			load(conversationID)
+		}
+		for id := range forked {
+			load(id)
 		}
 	}}, "")
 	if err = errors.Join(err, failure); err != nil {
-		return fmt.Errorf("the next writer: %w", err)
+		return fmt.Errorf("the next one: %w", err)
 	}
-	return sc.check(w, append(appended, "resp_next"), history.Turns)
+	if err := checkForks(forked, histories); err != nil {
+		return err
+	}
+	if sc.remove != "" {
+		for _, history := range histories {
+			kept = append(kept, history...)
+		}
+		return sc.checkRemoved(ctx, w, appended, kept)
+	}
+	return sc.check(ctx, w, appended, histories[conversationID])
+}
+
+// checkForks returns an error if a fork does not have what the conversation had when it was forked.
+func checkForks(forked, histories map[string][]string) error {
+	for id, want := range forked {
+		for _, turn := range want {
+			if !slices.Contains(histories[id], turn) {
+				return fmt.Errorf("%q was appended before the fork, whose history is %q", turn, histories[id])
+			}
+		}
+	}
+	return nil
+}
+
+// checkRemoved returns an error if the conversation exists, or a turn whose append has succeeded and that no fork has kept. It leaves out turns that
+// were rolled back when they were perhaps not stored yet, and those that were stored late. Of these, the writer got an error, unless others
+// were saving the same turn. See Conversations.Delete.
+func (sc scenario) checkRemoved(ctx context.Context, w *world, appended, kept []string) error {
+	if _, err := w.Conversations.GetConversation(ctx, "team", conversationID); !errors.Is(err, driver.ErrConversationNotFound) {
+		return fmt.Errorf("the conversation was deleted: got %w", err)
+	}
+	for _, id := range appended {
+		rolledBack := slices.ContainsFunc(w.updates, func(u headUpdate) bool { return u.by == sc.rollback && u.from.ResponseID == id })
+		if rolledBack || w.late[id] {
+			continue
+		}
+		switch _, err := w.Store.Get(ctx, "team", id); {
+		case err == nil && !slices.Contains(kept, id):
+			return fmt.Errorf("%q was appended, and has not been deleted with its conversation", id)
+		case err != nil && !errors.Is(err, driver.ErrNotFound):
+			return err
+		}
+	}
+	return nil
 }
 
 // check returns an error if a turn whose append has succeeded is not in its place.
-func (sc scenario) check(w *world, appended, history []string) error {
+func (sc scenario) check(ctx context.Context, w *world, appended, history []string) error {
 	for _, id := range appended {
+		turn, err := w.Store.Get(ctx, "team", id)
+		if err != nil {
+			return err
+		}
+		isHead := func(h driver.Head) bool { return h.ResponseID == id && h.Holds(turn.PreviousResponseID) }
 		// What has happened since the turn was the head for the first time, or again.
 		var replaced *headUpdate
 		rolledBack := false
-		for _, u := range w.updates {
+		for i, u := range w.updates {
+			givenUp := slices.ContainsFunc(w.updates[:i], func(earlier headUpdate) bool { return earlier.from == u.to })
+			if u.state == driver.ConversationArchived && u.to.ResponseID == id && u.from.ResponseID != id && !givenUp {
+				return fmt.Errorf("a place for %q was reserved in an archived conversation", id)
+			}
 			switch {
-			case u.to.ResponseID == id:
+			case isHead(u.to):
 				replaced, rolledBack = nil, false
 			case u.by == sc.rollback:
 				rolledBack = true
-			case u.from.ResponseID == id && u.to.BaseResponseID != id:
+			case isHead(u.from) && u.to.BaseResponseID != id:
 				replaced = &u
 			}
 		}
@@ -438,11 +603,11 @@ func (sc scenario) explore(t *testing.T, l limits) int {
 	}
 }
 
-// deep makes TestAppendInEveryOrder play about ten times as many runs, for some minutes.
+// deep makes TestEveryOrder play about ten times as many runs, for some minutes.
 var deep = flag.Bool("deep", false, "explore the orders of appends with one more switch between processes")
 
-// TestAppendInEveryOrder plays small scenarios in all ways within limits.
-func TestAppendInEveryOrder(t *testing.T) {
+// TestEveryOrder plays small scenarios in all ways within limits.
+func TestEveryOrder(t *testing.T) {
 	one := map[string][]string{"a": {"resp_a"}}
 	two := map[string][]string{"a": {"resp_a"}, "b": {"resp_b"}}
 	same := map[string][]string{"a": {"resp_a"}, "b": {"resp_a"}}
@@ -459,6 +624,17 @@ func TestAppendInEveryOrder(t *testing.T) {
 		"a save on its way":            {scenario{appends: two, sent: "resp_a"}, limits{pauses: 1}},
 		"a rollback":                   {scenario{appends: one, rollback: "r"}, limits{switches: 1, faults: 1}},
 		"a rollback, a fault and time": {scenario{appends: one, rollback: "r"}, limits{switches: 0, faults: 1, pauses: 1}},
+		"a reservation":                {scenario{appends: one, reserve: "r"}, limits{switches: 2, faults: 1}},
+		"a reservation that stalls":    {scenario{appends: one, reserve: "r", stalls: "r"}, limits{switches: 2, pauses: 1}},
+		"a release":                    {scenario{appends: one, reserve: "r", release: true}, limits{switches: 2, faults: 1}},
+		"a release, a fault and time":  {scenario{appends: one, reserve: "r", release: true}, limits{faults: 1, pauses: 1}},
+		"a fork":                       {scenario{appends: two, fork: "f"}, limits{switches: 2}},
+		"an archived conversation":     {scenario{appends: two, archive: "r"}, limits{switches: 2, faults: 1}},
+		"a deletion":                   {scenario{appends: one, remove: "d"}, limits{switches: 2, faults: 1}},
+		"a deletion, a fork":           {scenario{appends: one, fork: "f", remove: "d"}, limits{switches: 2}},
+		"a deletion, a fork goes back": {scenario{appends: map[string][]string{"a": {"resp_a", "resp_b"}}, fork: "f", back: true, remove: "d"}, limits{switches: 2}},
+		"a deletion, a fault and time": {scenario{appends: one, remove: "d"}, limits{faults: 1, pauses: 1}},
+		"a deletion, one stalls":       {scenario{appends: one, remove: "d", stalls: "a"}, limits{switches: 2, pauses: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -470,8 +646,8 @@ func TestAppendInEveryOrder(t *testing.T) {
 	}
 }
 
-// TestAppendInRandomOrders plays larger scenarios.
-func TestAppendInRandomOrders(t *testing.T) {
+// TestRandomOrders plays larger scenarios.
+func TestRandomOrders(t *testing.T) {
 	outer := t
 	rapid.Check(t, func(t *rapid.T) {
 		ids := rapid.SliceOfN(rapid.SampledFrom([]string{"resp_a", "resp_b", "resp_c"}), 1, 3)
@@ -481,6 +657,18 @@ func TestAppendInRandomOrders(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "stalls") {
 			sc.stalls = "a"
+		}
+		if rapid.Bool().Draw(t, "reserve") {
+			sc.reserve, sc.release = "reserve", rapid.Bool().Draw(t, "release")
+		}
+		if sc.rollback == "" && rapid.Bool().Draw(t, "fork") {
+			sc.fork, sc.back = "fork", rapid.Bool().Draw(t, "back")
+		}
+		if rapid.Bool().Draw(t, "archive") {
+			sc.archive = "archive"
+		}
+		if rapid.Bool().Draw(t, "remove") {
+			sc.remove = "remove"
 		}
 		l := limits{
 			switches: rapid.IntRange(0, 20).Draw(t, "switches"), faults: rapid.IntRange(0, 3).Draw(t, "faults"),

@@ -152,6 +152,7 @@ func (r *Reservation) Save(ctx context.Context, session *Session) error {
 	session.ConversationID, session.PreviousResponseID = r.conversationID, r.base
 	saving, stop := context.WithCancelCause(ctx)
 	defer context.AfterFunc(r.kept, func() { stop(context.Cause(r.kept)) })()
+	saving, repeated := driver.NoteRepeats(saving)
 	err := checkAppended(session)
 	if err == nil {
 		err = r.c.store.Save(saving, session, SaveOptions{})
@@ -159,9 +160,10 @@ func (r *Reservation) Save(ctx context.Context, session *Session) error {
 	lost := context.Cause(r.kept)
 	r.stop()
 	switch {
-	case err == nil && lost == nil && r.isSafe():
+	case err == nil && lost == nil && r.isSafe() && r.first && !repeated.Load():
 		return nil
 	case err == nil:
+		// If there was an earlier attempt, it may have stored the turn, which was deleted with the conversation before the last one stored it.
 		return r.extend(ctx)
 	case isFinal(err):
 		r.release(ctx)

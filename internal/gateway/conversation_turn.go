@@ -60,7 +60,7 @@ func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error
 		return err
 	}
 	if q.history != nil && q.history.Parent.ResponseID == q.previous {
-		return nil
+		return g.checkCalls(ctx, c, q)
 	}
 	if q.history != nil { // another turn was saved since
 		c.memory.give(historyBytes(q.history))
@@ -72,7 +72,19 @@ func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error
 	if err != nil {
 		return conversationFailed(q.conversation, err)
 	}
-	return nil
+	return g.checkCalls(ctx, c, q)
+}
+
+// checkCalls returns an error if the turn before has calls without an output, unless the request has their outputs. An engine that accepts
+// that would leave a conversation that strict ones refuse to continue.
+func (g *Gateway) checkCalls(ctx context.Context, c *call, q *createRequest) error {
+	input := q.object.raw("input")
+	bytes := int(historyBytes(q.history)) + len(input)
+	call, err := inTurn(ctx, g, c, bytes, func() (string, error) { return store.UnansweredCall(q.history, input), nil })
+	if err == nil && call != "" {
+		err = invalidRequest("input", "", "No tool output found for function call %s.", firstBytes(call))
+	}
+	return err
 }
 
 // reserve reserves the place of the turn in the conversation that the request names. turn.leave gives it up.

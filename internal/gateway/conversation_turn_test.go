@@ -262,6 +262,31 @@ func TestConversationIncomplete(t *testing.T) {
 	}
 }
 
+// TestConversationCalls: a turn that leaves calls of the last one without an output does not reach the engine, nor the conversation.
+func TestConversationCalls(t *testing.T) {
+	const asked = `{"items":[{"type":"function_call","call_id":"call_1","name":"f","arguments":"{}"}]}`
+	f, replica := startConversation(t, nil)
+	f.create(`{"conversation":"conv_1","input":"before"}`)
+	if r := f.do(http.MethodPost, "/v1/conversations/conv_1/items", asked); r.status != http.StatusOK {
+		t.Fatalf("got %d %s", r.status, r.body)
+	}
+	before := len(f.sent.bodies)
+	for _, input := range []string{`"hi"`, `[{"type":"function_call_output","call_id":"call_2","output":"1"}]`} {
+		r := replica.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"model":"m","conversation":"conv_1","input":%s}`, input))
+		if want := "No tool output found for function call call_1."; r.status != http.StatusBadRequest || r.get("error.message") != want {
+			t.Errorf("got %d %s, want %q", r.status, r.body, want)
+		}
+	}
+	if sent := f.sent.bodies[before:]; len(sent) > 0 {
+		t.Errorf("the engine got %s", sent)
+	}
+	f.create(`{"conversation":"conv_1","input":[{"type":"function_call_output","call_id":"call_1","output":"1"}]}`)
+	f.create(`{"conversation":"conv_1","input":"next"}`)
+	if got := len(f.turns(conv)); got != 4 {
+		t.Errorf("the conversation has %d turns, want 4", got)
+	}
+}
+
 // TestConversationClientGone: if the client goes away, the conversation can be continued; if the engine is to finish nevertheless, it is part
 // of the conversation.
 func TestConversationClientGone(t *testing.T) {

@@ -42,16 +42,16 @@ type Stored struct {
 
 // Decide returns the decision of a save. Pass a nil stored turn if nothing is stored under the response ID. Set changed if
 // the turn was created, overwritten or deleted after the caller read Session.Version, or after an earlier attempt of the
-// same save. Every error is an ErrConflict.
+// same save. Every error is an ErrConflict, or ErrNotFound with SaveOptions.Existing.
 func Decide(stored *Stored, changed bool, session *Session, options SaveOptions) (Decision, error) {
 	id := session.ResponseID
-	if stored == nil {
-		if options.Overwrite && changed {
-			return "", Conflict(id, "response %q no longer exists: it was deleted since it was read", id)
-		}
-		return Create, nil
-	}
 	switch {
+	case stored == nil && options.Existing:
+		return "", NotFound(id)
+	case stored == nil && options.Overwrite && changed:
+		return "", Conflict(id, "response %q no longer exists: it was deleted since it was read", id)
+	case stored == nil:
+		return Create, nil
 	case stored.SameContent:
 		return Keep, nil
 	case !options.Overwrite:

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 )
 
@@ -45,6 +46,14 @@ func Again(err error) error {
 	return again{err}
 }
 
+type repeatedKey struct{}
+
+// NoteRepeats returns a context for calls of Retry, and what is set once one of them repeats its call.
+func NoteRepeats(ctx context.Context) (context.Context, *atomic.Bool) {
+	repeated := &atomic.Bool{}
+	return context.WithValue(ctx, repeatedKey{}, repeated), repeated
+}
+
 // Retry repeats a call as long as its error is marked with Again, for a few seconds at most, and returns the last result with
 // the error unmarked.
 //
@@ -63,6 +72,9 @@ func Retry[T any](ctx context.Context, call func() (T, error)) (T, error) {
 		select {
 		case <-time.After(pause + rand.N(pause/2)):
 			pause *= 2
+			if repeated, ok := ctx.Value(repeatedKey{}).(*atomic.Bool); ok {
+				repeated.Store(true)
+			}
 		case <-ctx.Done():
 			return result, fmt.Errorf("%w: %w", ctx.Err(), err)
 		}

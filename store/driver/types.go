@@ -28,6 +28,9 @@ type SaveOptions struct {
 	// that is a conflict too, as it is when two overwrites race.
 	Overwrite bool
 
+	// Existing stores no turn that is not stored: then the error is ErrNotFound.
+	Existing bool
+
 	// ExpectedPreviousResponseID, if set, must equal the PreviousResponseID of the session; the empty string means that the
 	// session must not have a parent. It prevents saving a turn onto a different parent than the one that was resolved.
 	ExpectedPreviousResponseID *string

@@ -180,14 +180,25 @@ func (c *cluster) updated(ctx context.Context, conversationID string, patched *v
 	return fromConversation(patched), nil
 }
 
-// DeleteConversation implements driver.Conversations. Garbage collection deletes the summaries.
+// DeleteConversation implements driver.Conversations. Garbage collection deletes the summaries. If an attempt without an answer is repeated, a
+// conversation that was created with the same ID meanwhile stays.
 func (c *cluster) DeleteConversation(ctx context.Context, namespace, conversationID string) error {
 	name := objectName(namespace, conversationID)
-	_, err := kubeclient.Delete(ctx, c.client, kubeclient.Conversations, name, nil, metav1.DeletePropagationBackground)
-	if err == nil || kubeclient.IsGone(err, kubeclient.Conversations, name.Name) {
-		return nil
-	}
-	return again(conversationError(ctx, conversationID, err))
+	var read *metav1.ObjectMeta
+	_, err := driver.Retry(ctx, func() (none struct{}, err error) {
+		if read == nil {
+			read, err = kubeclient.GetMetadata(ctx, c.client, kubeclient.Conversations, name)
+		}
+		if err == nil {
+			preconditions := &metav1.Preconditions{UID: &read.UID}
+			_, err = kubeclient.Delete(ctx, c.client, kubeclient.Conversations, name, preconditions, metav1.DeletePropagationBackground)
+		}
+		if err == nil || kubeclient.IsGone(err, kubeclient.Conversations, name.Name) || apierrors.IsConflict(err) {
+			return none, nil
+		}
+		return none, again(conversationError(ctx, conversationID, err))
+	})
+	return err
 }
 
 // GetWithoutBodies implements driver.Conversations: with one read, wherever the bodies are.

@@ -599,6 +599,35 @@ func TestConversationAgain(t *testing.T) {
 	}
 }
 
+// TestDeletedConversationIsCreatedAgain: a deletion whose response was lost does not delete the next conversation with the ID.
+func TestDeletedConversationIsCreatedAgain(t *testing.T) {
+	others := openConversationsThrough(t, env.NewNamespace(t), http.RoundTripper.RoundTrip)
+	create := func() error {
+		_, err := others.create(t.Context(), active("conv_1"))
+		return err
+	}
+	if err := create(); err != nil {
+		t.Fatal(err)
+	}
+	attempts := 0
+	c := openConversationsThrough(t, others.namespace, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodDelete {
+			return next.RoundTrip(r)
+		}
+		if attempts++; attempts > 1 {
+			return next.RoundTrip(r)
+		}
+		response, err := loseResponse(next, r)
+		return response, errors.Join(err, create())
+	})
+	if err := c.remove(t.Context(), "conv_1"); err != nil {
+		t.Error(err)
+	}
+	if _, err := others.get(t.Context(), "conv_1"); err != nil || attempts != 2 {
+		t.Errorf("after %d attempts: %v", attempts, err)
+	}
+}
+
 // TestConversationErrors: errors of the API server have the code that explains them.
 func TestConversationErrors(t *testing.T) {
 	tests := map[string]struct {

@@ -46,7 +46,7 @@ func (c *cluster) Save(ctx context.Context, namespace string, session *driver.Se
 		s.guess = types.UID(options.Parent.UID)
 	}
 	attempt := s.create
-	if options.Overwrite {
+	if options.Overwrite || options.Existing {
 		attempt = s.overwrite
 	}
 	object, err := driver.Retry(limited, func() (*v1alpha1.ResponseSession, error) {

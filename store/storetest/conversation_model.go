@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -63,8 +64,8 @@ func testConversationModel(t *testing.T, s *suite) {
 		})
 		return
 	}
-	for i := range s.programs {
-		if err := run(modelSteps(s.steps).Example(i)); err != nil {
+	for range s.programs {
+		if err := run(modelSteps(s.steps).Example(rand.Int())); err != nil { // the error has the program
 			t.Error(err)
 		}
 	}

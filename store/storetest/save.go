@@ -18,6 +18,7 @@ package storetest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -98,6 +99,28 @@ func testSaveAgain(t *testing.T, s *suite) {
 	again.Request = json.RawMessage(strings.Replace(string(again.Request), "{", "{ ", 1)) // the same value
 	save(t, st, again, store.SaveOptions{})
 	save(t, st, again, store.SaveOptions{Overwrite: true})
+}
+
+// testSaveExisting: a save can be limited to a turn that is stored.
+func testSaveExisting(t *testing.T, s *suite) {
+	st := s.newStore(t)
+	turn := testturn.Make("resp_1", "")
+	for _, options := range []store.SaveOptions{{Existing: true}, {Existing: true, Overwrite: true}} {
+		if err := st.Save(t.Context(), turn.Clone(), options); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("%+v: got %v, want ErrNotFound", options, err)
+		}
+	}
+	if _, err := st.Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("got %v, want that nothing was stored", err)
+	}
+	save(t, st, turn.Clone(), store.SaveOptions{})
+	save(t, st, turn.Clone(), store.SaveOptions{Existing: true})
+	turn.ConversationID = "conv_1"
+	if err := st.Save(t.Context(), turn.Clone(), store.SaveOptions{Existing: true}); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("got %v, want ErrConflict", err)
+	}
+	save(t, st, turn, store.SaveOptions{Existing: true, Overwrite: true})
+	wantStored(t, st, turn)
 }
 
 // testSaveConflict: G21 and G25, an ID that is taken.

@@ -93,6 +93,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 		"Isolation":       testIsolation,
 		"Invalid":         testInvalid,
 		"SaveAgain":       testSaveAgain,
+		"SaveExisting":    testSaveExisting,
 		"SaveConflict":    testSaveConflict,
 		"SaveResult":      testSaveResult,
 		"Overwrite":       testOverwrite,
