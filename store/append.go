@@ -191,7 +191,8 @@ func (a *appender) again(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	a.next.PreviousResponseID = stored.PreviousResponseID
-	if expected := a.options.ExpectedPreviousResponseID; expected != nil {
+	// Whoever expects the turn itself has seen that it was appended.
+	if expected := a.options.ExpectedPreviousResponseID; expected != nil && *expected != a.responseID {
 		a.next.PreviousResponseID = *expected
 	}
 	if err := a.c.store.Save(ctx, a.next, SaveOptions{Existing: true}); err != nil {

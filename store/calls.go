@@ -27,27 +27,27 @@ import (
 )
 
 // UnansweredCall returns the ID of a call in the last turn of a history for which neither that turn nor an input has an output, or the empty
-// string: Conversations.Append refuses such a turn, as OpenAI does. The history needs ResolveOptions.Origins. The input is the `input` of a
-// request, as JSON.
+// string: Conversations.Append refuses such a turn, as OpenAI does. It is the empty string, too, if the input has a compaction item, which
+// replaces what is before it. The history must have its Origins and its last items, in ascending order. The input is the `input` of a request,
+// as JSON.
 func UnansweredCall(h *History, input string) string {
-	var last items
-	rest := h.Items
+	first := len(h.Items)
 	for _, origin := range slices.Backward(h.Origins) {
-		if origin.ResponseID != h.Parent.ResponseID {
+		if origin.ResponseID != h.Parent.ResponseID || origin.Count < 0 || origin.Count > first {
 			break
 		}
-		at := len(rest) - origin.Count
-		for _, item := range rest[at:] {
-			last.add(jsonvalue.Text(item))
-		}
-		rest = rest[:at]
+		first -= origin.Count
+	}
+	var last calls
+	for _, item := range h.Items[first:] {
+		last.add(jsonvalue.Text(item))
 	}
 	return last.unanswered(input)
 }
 
 // unanswered is UnansweredCall for a turn that was read with its bodies. Hidden items are not there.
 func unanswered(turn *Session, hidden []HiddenItem, next *Session) string {
-	var last items
+	var last calls
 	number := 0 // as in Origin
 	add := func(raw string) {
 		item := HiddenItem{ResponseID: turn.ResponseID, Number: number}
@@ -64,52 +64,59 @@ func unanswered(turn *Session, hidden []HiddenItem, next *Session) string {
 	return last.unanswered(jsonvalue.Text(next.Input()))
 }
 
-// items are the calls among some items, and the IDs that the outputs of calls among them have: the call ID, or the ID of the item in a
-// local_shell_call_output.
-type items struct {
-	calls    []toolCall
-	answered map[string]bool
+// calls are calls that need an output.
+type calls struct {
+	ids         []string // call IDs
+	open        map[string]bool
+	localShells map[string]bool // those whose outputs need not have their call IDs
 }
 
-// toolCall is a call that needs an output.
-type toolCall struct{ callID, itemID string }
+// add looks at an item. Calls without a call ID, such as a web search, were made by the engine and need no output. One that was cut off cannot
+// be answered.
+func (c *calls) add(raw string) {
+	members := jsonvalue.Members(gjson.Parse(raw), "type", "call_id", "status")
+	switch kind, id := members[0].String(), members[1].String(); {
+	case id == "" || members[2].String() == StatusIncomplete || !strings.HasSuffix(kind, "_call"):
+		c.answer(kind, id)
+	default:
+		if c.open == nil {
+			c.open, c.localShells = map[string]bool{}, map[string]bool{}
+		}
+		c.ids = append(c.ids, id)
+		c.open[id] = true
+		if kind == "local_shell_call" {
+			c.localShells[id] = true
+		}
+	}
+}
 
-// add looks at an item. Calls without a call ID, such as a web search, were made by the engine and need no output.
-func (i *items) add(raw string) {
-	members := jsonvalue.Members(gjson.Parse(raw), "type", "call_id", "id")
-	switch kind, c := members[0].String(), (toolCall{members[1].String(), members[2].String()}); {
-	case kind == "local_shell_call_output" && c.callID == "":
-		i.answer(c.itemID)
-	case c.callID == "":
-	case strings.HasSuffix(kind, "_call"):
-		i.calls = append(i.calls, c)
+// answer looks at an item that may be the output of a call, or replace all items before it. The output of a local shell call may have the ID of the
+// item instead of a call ID. It counts for all such calls, because a gateway can have changed that ID.
+func (c *calls) answer(kind, callID string) {
+	switch {
+	case kind == "compaction":
+		*c = calls{}
+	case kind == "local_shell_call_output" && callID == "":
+		for id := range c.localShells {
+			delete(c.open, id)
+		}
+		clear(c.localShells)
 	case strings.HasSuffix(kind, "_call_output"), kind == "tool_search_output":
-		i.answer(c.callID)
+		delete(c.open, callID)
 	}
 }
 
-func (i *items) answer(id string) {
-	if i.answered == nil {
-		i.answered = map[string]bool{}
-	}
-	i.answered[id] = true
-}
-
-func (i *items) answers(c toolCall) bool {
-	return i.answered[c.callID] || i.answered[c.itemID] && c.itemID != ""
-}
-
-// unanswered returns the ID of a call for which neither the items nor those of an input have an output, or the empty string.
-func (i *items) unanswered(input string) string {
-	if len(i.calls) == 0 {
+// unanswered returns the ID of a call for which an input has no output either, or the empty string.
+func (c *calls) unanswered(input string) string {
+	if len(c.open) == 0 {
 		return ""
 	}
-	var next items
-	_ = chain.EachInput(input, next.add) // has been validated
-	for _, c := range i.calls {
-		if !i.answers(c) && !next.answers(c) {
-			return c.callID
-		}
+	_ = chain.EachInput(input, func(raw string) { // has been validated
+		members := jsonvalue.Members(gjson.Parse(raw), "type", "call_id")
+		c.answer(members[0].String(), members[1].String())
+	})
+	if i := slices.IndexFunc(c.ids, func(id string) bool { return c.open[id] }); i >= 0 {
+		return c.ids[i]
 	}
 	return ""
 }

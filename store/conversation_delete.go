@@ -48,8 +48,8 @@ type DeleteConversationOptions struct {
 // until it is done. Other stores have deleted everything when Delete returns. After an error or a crash, another Delete continues.
 //
 // A turn stays if it is stored only after the deletion, because its place was rolled back while it was being saved, or was taken over by another
-// writer, or because an attempt to save it takes effect after another one. A turn that is saved with Store.Save within the milliseconds in which the turn that it continues is deleted is treated as one that is saved
-// during a Store.Delete: in a cluster, garbage collection may delete it.
+// writer, or because an attempt to save it takes effect after another one. A turn that is saved with Store.Save within the milliseconds in which
+// the turn that it continues is deleted is treated as one that is saved during a Store.Delete: in a cluster, garbage collection may delete it.
 func (c *Conversations) Delete(ctx context.Context, conversationID string, options DeleteConversationOptions) error {
 	_, err := conversationCall(c, "delete", conversationID, func(d driver.Conversations) (struct{}, error) {
 		if options.Turns {

@@ -45,14 +45,16 @@ import (
 //
 // A writer that dies between the two steps leaves a reservation. Another writer takes the place over, with the same base, once it has seen the
 // reservation unchanged for the whole of its duration. No clocks are compared. A writer renews its reservation while it is
-// saving. If it was too slow, it renews it after the turn was stored, too: only if that succeeds, the turn is in the conversation.
+// saving. If it was too slow, or the turn was saved more than once, it renews it after the turn was stored, too: only if that succeeds, or others
+// have continued the turn, it is in the conversation.
 type Conversations struct{ store *Store }
 
 // Conversations returns the conversations of the store's namespace.
 func (s *Store) Conversations() *Conversations { return &Conversations{store: s} }
 
 // Create stores a new conversation and returns it. It is ConversationActive if no State is set. It can begin with stored turns: set
-// Head.ResponseID to the last one. If the conversation ID is taken, the error is ErrConflict. After a retryable error, it is unknown whether
+// Head.ResponseID to the last one. If that is about to be deleted with its conversation, the error is ErrConflict. If such a deletion has begun at the
+// same time, Create waits for it, up to two seconds. If the conversation ID is taken, the error is ErrConflict. After a retryable error, it is unknown whether
 // the conversation was created.
 func (c *Conversations) Create(ctx context.Context, conversation *Conversation) (*Conversation, error) {
 	return conversationCall(c, "create", conversation.ConversationID, func(d driver.Conversations) (*Conversation, error) {
@@ -188,7 +190,8 @@ func (c *Conversations) setState(ctx context.Context, operation, conversationID,
 
 // Rollback ends the history of a conversation at an earlier turn, and returns the conversation. The empty ID clears the history. No turn is
 // deleted: those after the turn can be reached by their response IDs. The error is ErrInvalid if the turn is not part of the history, and
-// ErrConflict if it belongs to a conversation that is being deleted with its turns, from which this one was forked.
+// ErrConflict if it belongs to a conversation that is being deleted with its turns, from which this one was forked. If that has begun at the same
+// time, Rollback waits for it, up to two seconds. Then the history may end at the turn in spite of the error.
 func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID string) (*Conversation, error) {
 	return conversationCall(c, "rollback", conversationID, func(d driver.Conversations) (*Conversation, error) {
 		if _, err := c.getActive(ctx, d, conversationID); err != nil {
@@ -217,11 +220,18 @@ func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID
 			updated, err := c.update(ctx, d, conversationID, driver.ConversationUpdate{
 				ExpectedState: current.State, ExpectedHead: &head, Head: &Head{ResponseID: responseID},
 			})
-			if !errors.Is(err, ErrConflict) {
-				// If a deletion of the turn's conversation has begun meanwhile, it sees that this conversation needs the turn: before as a part
-				// of the history, and now as its end. To go back would not be safe: what was after the turn may be deleted already.
-				return updated, err
+			switch {
+			case errors.Is(err, ErrConflict):
+				continue
+			case err != nil:
+				return nil, err
 			}
+			// A deletion that has begun meanwhile may not see yet that this conversation ends at the turn. It keeps the turn as long as another
+			// one continues it, which the caller may delete next. To go back to that would not be safe: it may be deleted already.
+			if err := c.awaitDeletion(ctx, d, turn); err != nil {
+				return nil, err
+			}
+			return updated, nil
 		}
 	})
 }

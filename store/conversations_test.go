@@ -129,34 +129,49 @@ func wantTurns(t *testing.T, c *store.Conversations, want ...string) {
 	}
 }
 
-// TestRollbackDuringDeletion: a rollback to a turn whose deletion with another conversation begins meanwhile counts, because what was after the
-// turn may be deleted already.
+// TestRollbackDuringDeletion: a rollback to a turn whose deletion with another conversation begins meanwhile waits for that. It is not undone, because
+// what was after the turn may be deleted already.
 func TestRollbackDuringDeletion(t *testing.T) {
-	var meanwhile func()
-	all := openAll(t, none, func(d *hooked) { d.updated = func() { meanwhile() } })
-	for _, id := range []string{"a", "b"} {
-		if _, err := all[0].Append(t.Context(), "conv_1", testturn.Make(id, ""), store.AppendOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := all[0].Fork(t.Context(), "conv_1", "fork", store.ForkOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := all[0].Append(t.Context(), "fork", testturn.Make("x", ""), store.AppendOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	// As in a cluster, Delete returns when the deletion has begun.
-	meanwhile = sync.OnceFunc(func() {
-		if err := all[0].Delete(t.Context(), "conv_1", store.DeleteConversationOptions{Turns: true}); err != nil {
-			t.Error(err)
-		}
-	})
-	rolledBack, err := all[1].Rollback(t.Context(), "fork", "b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := (store.Head{ResponseID: "b"}); rolledBack.Head != want {
-		t.Errorf("got the head %+v, want %+v", rolledBack.Head, want)
+	for name, ends := range map[string]bool{"ends": true, "goes on": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var meanwhile func()
+				var opened driver.Store
+				all := openAll(t, func(d *hooked) { opened = d.Store }, func(d *hooked) { d.updated = func() { meanwhile() } })
+				for _, id := range []string{"a", "b"} {
+					if _, err := all[0].Append(t.Context(), "conv_1", testturn.Make(id, ""), store.AppendOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := all[0].Fork(t.Context(), "conv_1", "fork", store.ForkOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := all[0].Append(t.Context(), "fork", testturn.Make("x", ""), store.AppendOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				// As in a cluster, Delete returns when the deletion has begun.
+				meanwhile = sync.OnceFunc(func() {
+					if err := all[0].Delete(t.Context(), "conv_1", store.DeleteConversationOptions{Turns: true}); err != nil {
+						t.Error(err)
+					}
+					if ends {
+						time.AfterFunc(time.Second, func() {
+							_ = opened.(driver.ConversationDeleter).DeleteConversationTurns(t.Context(), "", "conv_1")
+						})
+					}
+				})
+				if _, err := all[1].Rollback(t.Context(), "fork", "b"); errors.Is(err, store.ErrConflict) == ends || ends && err != nil {
+					t.Errorf("got %v, want success: %v", err, ends)
+				}
+				history, err := all[0].Load(t.Context(), "fork", store.ResolveOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff([]string{"a", "b"}, history.Turns); diff != "" {
+					t.Errorf("turns (-want +got):\n%s", diff)
+				}
+			})
+		})
 	}
 }
 
@@ -538,7 +553,14 @@ func TestUnanswered(t *testing.T) {
 		"not a call":          {`"hi"`, `{"call_id":"a"}`, `"hi"`, true},
 		"local shell":         {`"hi"`, `{"type":"local_shell_call","id":"lsh","call_id":"a"}`, `[{"type":"local_shell_call_output","id":"lsh"}]`, true},
 		"local shell, call":   {`"hi"`, `{"type":"local_shell_call","id":"lsh","call_id":"a"}`, `[{"type":"local_shell_call_output","id":"a"}]`, true},
-		"another local shell": {`"hi"`, `{"type":"local_shell_call","id":"lsh","call_id":"a"}`, `[{"type":"local_shell_call_output","id":"b"}]`, false},
+		"renamed local shell": {`"hi"`, `{"type":"local_shell_call","id":"lsh","call_id":"a"}`, `[{"type":"local_shell_call_output","id":"b"}]`, true},
+		"not a local shell":   {`"hi"`, call, `[{"type":"local_shell_call_output","id":"a"}]`, false},
+		"cut off":             {`"hi"`, `{"type":"function_call","call_id":"a","status":"incomplete"}`, `"hi"`, true},
+		"twice":               {`"hi"`, call + `,` + call, `[` + output + `]`, true},
+		"one of two":          {`"hi"`, call + `,{"type":"custom_tool_call","call_id":"b"}`, `[` + output + `]`, false},
+		"compacted":           {`"hi"`, call, `[{"type":"compaction","encrypted_content":"x"},{"role":"user","content":"hi"}]`, true},
+		"compacted before":    {`[` + call + `]`, `{"type":"compaction","encrypted_content":"x"}`, `"hi"`, true},
+		"a call in the input": {`"hi"`, call, `[` + output + `,{"type":"function_call","call_id":"b"}]`, true},
 		"tool search":         {`"hi"`, `{"type":"tool_search_call","call_id":"a"}`, `[{"type":"tool_search_output","call_id":"a"}]`, true},
 	} {
 		t.Run(name, func(t *testing.T) {

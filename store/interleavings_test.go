@@ -357,6 +357,19 @@ type scenario struct {
 	archive, remove string
 }
 
+// appendsOnce reports whether there is only one append of a turn.
+func (sc scenario) appendsOnce(id string) bool {
+	n := 0
+	for _, ids := range sc.appends {
+		for _, other := range ids {
+			if other == id {
+				n++
+			}
+		}
+	}
+	return n == 1
+}
+
 // mayFail reports whether an append can fail although nothing has gone wrong.
 func (sc scenario) mayFail() bool { return sc.rollback != "" || sc.archive != "" || sc.remove != "" }
 
@@ -388,6 +401,7 @@ func (sc scenario) play(ctx context.Context, l limits, choose func(options int) 
 		return err
 	}
 	var appended []string           // whose append has succeeded
+	var refused []string            // whose only append was a conflict
 	forked := map[string][]string{} // to what must be part of the fork
 	var kept []string               // what a fork had before it was ended earlier
 	var failure error
@@ -402,6 +416,8 @@ func (sc scenario) play(ctx context.Context, l limits, choose func(options int) 
 					failure = fmt.Errorf("%q was appended after the deletion", id)
 				case err == nil:
 					appended = append(appended, id)
+				case errors.Is(err, store.ErrConflict) && sc.appendsOnce(id):
+					refused = append(refused, id)
 				case l.faults == 0 && l.pauses == 0 && !sc.mayFail(): // nothing has gone wrong
 					failure = fmt.Errorf("unable to append %q: %w", id, err)
 				}
@@ -492,6 +508,9 @@ func (sc scenario) play(ctx context.Context, l limits, choose func(options int) 
 			kept = append(kept, history...)
 		}
 		return sc.checkRemoved(ctx, w, appended, kept)
+	}
+	if i := slices.IndexFunc(refused, func(id string) bool { return slices.Contains(histories[conversationID], id) }); i >= 0 {
+		return fmt.Errorf("%q was refused, and is in the history", refused[i])
 	}
 	return sc.check(ctx, w, appended, histories[conversationID])
 }
@@ -618,6 +637,7 @@ func TestEveryOrder(t *testing.T) {
 		"two writers, a fault":          {scenario{appends: two}, limits{switches: 2, faults: 1}},
 		"two writers, a fault and time": {scenario{appends: two}, limits{faults: 1, pauses: 1}},
 		"two writers, one stalls":       {scenario{appends: two, stalls: "a"}, limits{switches: 2, pauses: 1}},
+		"one turn, and another":         {scenario{appends: map[string][]string{"a": {"resp_a"}, "b": {"resp_a"}, "c": {"resp_c"}}}, limits{switches: 2}},
 		"one turn, a fault":             {scenario{appends: same}, limits{switches: 2, faults: 1}},
 		"one turn, a fault and time":    {scenario{appends: same}, limits{faults: 1, pauses: 1}},
 		// Only with -deep does this find that a repeated append must renew the reservation of a turn that it finds stored.

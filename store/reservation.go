@@ -22,11 +22,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/catena-dev/catena/internal/elapsed"
 	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// releaseTimeout is the time that a failed append takes at most to make room for others, and a failed creation to leave nothing behind.
+// releaseTimeout is the time that a failed append takes at most to make room for others, and a failed creation to leave nothing behind, and for
+// which an operation waits for a deletion that has begun meanwhile.
 const releaseTimeout = 2 * time.Second
 
 // ReserveOptions are the options of Conversations.Reserve.
@@ -108,7 +110,7 @@ func newReservation(ctx context.Context, r *reserver, reserved *Conversation, be
 func (r *Reservation) trusted() time.Duration { return r.head.Reservation.Duration * 3 / 4 }
 
 // isSafe reports whether others cannot have taken over the place yet.
-func (r *Reservation) isSafe() bool { return driver.Elapsed(r.renewed) < r.trusted() }
+func (r *Reservation) isSafe() bool { return elapsed.Since(r.renewed) < r.trusted() }
 
 // PreviousResponseID returns the turn that the reserved place follows. It is empty if it is the first.
 func (r *Reservation) PreviousResponseID() string { return r.base }
@@ -163,12 +165,38 @@ func (r *Reservation) Save(ctx context.Context, session *Session) error {
 	case err == nil && lost == nil && r.isSafe() && r.first && !repeated.Load():
 		return nil
 	case err == nil:
-		// If there was an earlier attempt, it may have stored the turn, which was deleted with the conversation before the last one stored it.
-		return r.extend(ctx)
+		return r.confirmSaved(ctx)
 	case isFinal(err):
 		r.release(ctx)
 		return err
+	case errors.Is(lost, ErrConflict) && ctx.Err() == nil:
+		return r.unlessContinued(ctx, lost)
 	case lost != nil && ctx.Err() == nil:
+		return lost
+	}
+	return err
+}
+
+// confirmSaved returns an error unless the turn, which is stored, is in the conversation and stays so until it is rolled back. If there was an
+// earlier attempt to save it, that may have stored the turn, which was deleted with the conversation before it was stored again.
+func (r *Reservation) confirmSaved(ctx context.Context) error {
+	err := r.extend(ctx)
+	if errors.Is(err, ErrConflict) {
+		return r.unlessContinued(ctx, err)
+	}
+	return err
+}
+
+// unlessContinued returns nil if a place was not lost, but others have continued the turn, which is stored, and otherwise the error.
+func (r *Reservation) unlessContinued(ctx context.Context, lost error) error {
+	switch current, err := r.c.get(ctx, r.d, r.conversationID); {
+	case errors.Is(err, ErrConversationNotFound), err == nil && current.State == ConversationDeleting:
+		return lost
+	case err != nil:
+		return err
+	}
+	err := r.mustBePart(ctx, r.base)
+	if errors.Is(err, errNoPart) {
 		return lost
 	}
 	return err

@@ -64,6 +64,10 @@ func TestDecide(t *testing.T) {
 			if got != tc.want || errors.Is(err, driver.ErrConflict) != (tc.want == conflict) {
 				t.Errorf("got %q and %v, want %q", got, err, tc.want)
 			}
+			existing, err := driver.Decide(tc.stored, tc.changed, session, driver.SaveOptions{Overwrite: tc.overwrite, Existing: true})
+			if tc.stored != nil && existing != tc.want || tc.stored == nil && !errors.Is(err, driver.ErrNotFound) {
+				t.Errorf("with Existing: got %q and %v", existing, err)
+			}
 		})
 	}
 }

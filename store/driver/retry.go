@@ -48,10 +48,17 @@ func Again(err error) error {
 
 type repeatedKey struct{}
 
-// NoteRepeats returns a context for calls of Retry, and what is set once one of them repeats its call.
+// NoteRepeats returns a context, and what is set once NoteRepeat is called with it, as Retry does.
 func NoteRepeats(ctx context.Context) (context.Context, *atomic.Bool) {
 	repeated := &atomic.Bool{}
 	return context.WithValue(ctx, repeatedKey{}, repeated), repeated
+}
+
+// NoteRepeat is called before a save stores a turn that it may have stored before.
+func NoteRepeat(ctx context.Context) {
+	if repeated, ok := ctx.Value(repeatedKey{}).(*atomic.Bool); ok {
+		repeated.Store(true)
+	}
 }
 
 // Retry repeats a call as long as its error is marked with Again, for a few seconds at most, and returns the last result with
@@ -72,19 +79,9 @@ func Retry[T any](ctx context.Context, call func() (T, error)) (T, error) {
 		select {
 		case <-time.After(pause + rand.N(pause/2)):
 			pause *= 2
-			if repeated, ok := ctx.Value(repeatedKey{}).(*atomic.Bool); ok {
-				repeated.Store(true)
-			}
+			NoteRepeat(ctx)
 		case <-ctx.Done():
 			return result, fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 	}
-}
-
-// Elapsed returns the time since start: the longer one of Go's monotonic clock, which stops while the machine is suspended,
-// and the wall clock, which does not stop but can be set back. CLOCK_BOOTTIME of Linux has neither flaw, but also stops while
-// a hypervisor has paused the machine.
-func Elapsed(start time.Time) time.Duration {
-	now := time.Now()
-	return max(now.Sub(start), now.Round(0).Sub(start.Round(0)))
 }

@@ -193,7 +193,12 @@ func (c *cluster) DeleteConversation(ctx context.Context, namespace, conversatio
 			preconditions := &metav1.Preconditions{UID: &read.UID}
 			_, err = kubeclient.Delete(ctx, c.client, kubeclient.Conversations, name, preconditions, metav1.DeletePropagationBackground)
 		}
-		if err == nil || kubeclient.IsGone(err, kubeclient.Conversations, name.Name) || apierrors.IsConflict(err) {
+		if apierrors.IsConflict(err) {
+			if current, getErr := kubeclient.GetMetadata(ctx, c.client, kubeclient.Conversations, name); getErr == nil && current.UID != read.UID {
+				return none, nil
+			}
+		}
+		if err == nil || kubeclient.IsGone(err, kubeclient.Conversations, name.Name) {
 			return none, nil
 		}
 		return none, again(conversationError(ctx, conversationID, err))

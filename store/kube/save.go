@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/elapsed"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/store/driver"
@@ -104,7 +105,7 @@ func (s *save) spec(ctx context.Context) (*v1alpha1.ResponseSessionSpec, error) 
 // written long before the turn. This may be the case after a repeated save.
 func (s *save) confirm(ctx context.Context, object *v1alpha1.ResponseSession) error {
 	ref := object.Spec.Snapshot
-	if ref == nil || s.wrote(ref) && driver.Elapsed(s.started) < s.slow {
+	if ref == nil || s.wrote(ref) && elapsed.Since(s.started) < s.slow {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, snapshot.MaxWriteTime)
@@ -149,7 +150,7 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 		return nil, err
 	}
 	object, err := s.post(ctx, spec, parent)
-	if err != nil || driver.Elapsed(read) < ownerValid {
+	if err != nil || elapsed.Since(read) < ownerValid {
 		return object, err
 	}
 	return s.correctOwner(ctx, object)
@@ -169,7 +170,7 @@ func (s *save) createGuessed(ctx context.Context, spec *v1alpha1.ResponseSession
 	reading.Go(func() { parent, parentErr = s.parentUID(ctx) })
 	object, err := s.post(ctx, spec, s.guess)
 	reading.Wait()
-	if err != nil || parentErr == nil && parent == s.guess && driver.Elapsed(read) < ownerValid {
+	if err != nil || parentErr == nil && parent == s.guess && elapsed.Since(read) < ownerValid {
 		return object, err
 	}
 	return s.correctOwner(ctx, object)
@@ -216,6 +217,7 @@ func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSessio
 		}
 	}
 	s.guess, s.written, s.posted = "", nil, false
+	driver.NoteRepeat(ctx)
 	return s.create(ctx)
 }
 

@@ -102,12 +102,15 @@ func testConversationAppendAgain(t *testing.T, s *suite) {
 func testConversationExpected(t *testing.T, s *suite) {
 	st, c := newConversation(t, s)
 	expect := func(id string) store.AppendOptions { return store.AppendOptions{ExpectedPreviousResponseID: &id} }
-	for _, turn := range [][2]string{{"resp_1", ""}, {"resp_2", "resp_1"}, {"resp_1", ""}, {"resp_2", "resp_1"}} {
+	// Whoever has read the conversation since expects the turn itself.
+	for _, turn := range [][2]string{
+		{"resp_1", ""}, {"resp_1", "resp_1"}, {"resp_2", "resp_1"}, {"resp_1", ""}, {"resp_2", "resp_1"}, {"resp_2", "resp_2"},
+	} {
 		if _, err := c.Append(t.Context(), "conv_1", testturn.Make(turn[0], ""), expect(turn[1])); err != nil {
 			t.Fatalf("Unable to append %q after %q: %v", turn[0], turn[1], err)
 		}
 	}
-	for _, expected := range []string{"", "resp_1", "resp_gap"} {
+	for _, expected := range []string{"", "resp_1", "resp_gap", "resp_3"} {
 		_, err := c.Append(t.Context(), "conv_1", testturn.Make("resp_3", ""), expect(expected))
 		wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: "resp_3"})
 		wantMissing(t, st, "resp_3")
