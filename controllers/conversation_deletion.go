@@ -141,6 +141,9 @@ func (r *ConversationDeleter) Reconcile(ctx context.Context, req ctrl.Request) (
 		r.forget(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
+	if r.Conversations.IsStale() || r.Sessions.IsStale() { // what needs a turn may be missing
+		return ctrl.Result{RequeueAfter: deletionRetry}, nil
+	}
 	deletion := r.deletion(record)
 	wait, err := r.reconcile(ctx, record, deletion)
 	r.report(record, deletion, err)
@@ -202,6 +205,9 @@ func (r *ConversationDeleter) awaitHead(ctx context.Context, record *conversatio
 	if err != nil {
 		return deletionRetry, ignoreGone(err)
 	}
+	if gjson.GetBytes(raw, "metadata.uid").String() != string(record.UID.Text()) {
+		return deletionRetry, nil
+	}
 	reservation := gjson.GetBytes(raw, "spec.reservation")
 	reserved := gjson.GetBytes(raw, "spec.headResponseID").Raw + reservation.Raw
 	if reserved == deletion.reserved {
@@ -217,7 +223,7 @@ const sessionsPerPage = 500
 // isComplete reports whether the view has all turns of a conversation. No more are appended, but those of a moment ago may be missing.
 func (r *ConversationDeleter) isComplete(ctx context.Context, record *conversations.Record) (complete bool, err error) {
 	raw, err := kubeclient.GetRaw(ctx, r.Client, kubeclient.Conversations, record.NamespacedName())
-	if err != nil {
+	if err != nil || gjson.GetBytes(raw, "metadata.uid").String() != string(record.UID.Text()) {
 		return false, ignoreGone(err)
 	}
 	id, complete := gjson.GetBytes(raw, "spec.conversationID").String(), true
@@ -232,6 +238,15 @@ func (r *ConversationDeleter) isComplete(ctx context.Context, record *conversati
 		}
 	}
 	return complete, nil
+}
+
+// exists reports whether a conversation exists now. It may have been deleted, so that its turns are to stay, and created again.
+func (r *ConversationDeleter) exists(ctx context.Context, record *conversations.Record) (bool, error) {
+	current, err := kubeclient.GetMetadata(ctx, r.Client, kubeclient.Conversations, record.NamespacedName())
+	if err != nil {
+		return false, ignoreGone(err)
+	}
+	return current.UID == record.UID.Text() && current.DeletionTimestamp == nil, nil
 }
 
 // listCost is what a list costs a namespace for each of its sessions: the API server compares all of them with a field selector.

@@ -264,6 +264,49 @@ func TestDeleteLooks(t *testing.T) {
 	}
 }
 
+// TestDeletedConversationIsCreatedAgain: a deletion of turns ends with the conversation that asked for it. One that is created with its name, even before
+// the view shows it, keeps the turns.
+func TestDeletedConversationIsCreatedAgain(t *testing.T) {
+	ns := env.NewNamespace(t)
+	var again sync.Once
+	throughOperator(t, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		isLook := r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata")
+		if isLook && strings.HasSuffix(r.URL.Path, "/"+ns+"/conversations/conv") {
+			again.Do(func() {
+				if err := env.Client.Delete(t.Context(), unstructuredConversation(t, ns, "conv", `{}`)); err != nil {
+					t.Error(err)
+				}
+				converse(t, ns, "conv", endsAt("b"))
+			})
+		}
+		return next.RoundTrip(r)
+	})
+	createRow(t, "conv", ns, "a", "b")
+	converse(t, ns, "conv", endsAt("b"))
+	var uid types.UID
+	testutil.Eventually(t, func(context.Context) error {
+		known, found := op.named.Get(ns, "conv")
+		if !found {
+			return errors.New("the view does not have the conversation")
+		}
+		uid = known.UID.Text()
+		return nil
+	})
+	setHead(t, ns, "conv", deleting)
+	testutil.Eventually(t, func(context.Context) error {
+		if known, found := op.named.Get(ns, "conv"); !found || known.UID.Text() == uid {
+			return errors.New("the view does not have the new conversation")
+		}
+		return nil
+	})
+	settle(t, ns)
+	for _, id := range []string{"a", "b"} {
+		if turn := get(t, ns, id); turn.DeletionTimestamp != nil {
+			t.Errorf("%s is being deleted", id)
+		}
+	}
+}
+
 // isListOf reports whether a request lists the turns that a field selector selects.
 func isListOf(r *http.Request, namespace, selector string) bool {
 	return strings.HasSuffix(r.URL.Path, "/"+namespace+"/responsesessions") && r.URL.Query().Get("fieldSelector") == selector

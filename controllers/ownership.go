@@ -30,6 +30,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	acv1alpha1 "github.com/catena-dev/catena/api/v1alpha1/applyconfiguration/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/elapsed"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/requests"
 )
@@ -81,7 +82,7 @@ func lacksOwner(v sessions.Verdict) bool {
 // addOwner adds the ownerReference to the parent. The parent's UID is read just before, because garbage collection deletes a session
 // whose owner's UID does not exist.
 func (r *ResponseSessionReconciler) addOwner(ctx context.Context, v sessions.Verdict) error {
-	parent := partialMetadata(v1alpha1.ResponseSessionKind, v.Record.Namespace, v.Parent.Name)
+	parent, read := partialMetadata(v1alpha1.ResponseSessionKind, v.Record.Namespace, v.Parent.Name), time.Now()
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(parent), parent); err != nil {
 		return fmt.Errorf("unable to read the parent's UID: %w", err)
 	}
@@ -90,7 +91,7 @@ func (r *ResponseSessionReconciler) addOwner(ctx context.Context, v sessions.Ver
 	}
 	var written *metav1.PartialObjectMetadata
 	version := v.Record.Version()
-	set, err := r.setOwner(ctx, parent, func(ctx context.Context, owners ...*metav1ac.OwnerReferenceApplyConfiguration) (err error) {
+	set, err := r.setOwner(ctx, parent, read, func(ctx context.Context, owners ...*metav1ac.OwnerReferenceApplyConfiguration) (err error) {
 		written, err = r.applyOwner(ctx, v.Record, version, owners...)
 		version = anyVersion
 		return err
@@ -113,24 +114,30 @@ const maxOwnerBackoff = time.Hour
 // itself can make that longer.
 const maxOwnerAge = 20 * time.Millisecond
 
-// setOwner sets an ownerReference to a session that has just been read, with a function that applies ownerReferences. If the session has
-// been deleted without its dependents since, garbage collection did not see this dependent, and would now delete it: then setOwner does not
-// write the reference, or removes it again, which may have been written even if there was no answer, and returns false.
+// errOwnerGone indicates that an ownerReference was not written.
+var errOwnerGone = errors.New("the owner was deleted meanwhile")
+
+// setOwner sets an ownerReference to a session that was read at a time, with a function that applies ownerReferences. If the session has
+// been deleted without its dependents since, garbage collection did not see this dependent, and would now delete it: then setOwner returns false,
+// and does not write the reference, or removes it again, which may have been written even if there was no answer.
 func (r *ResponseSessionReconciler) setOwner(
-	ctx context.Context, owner *metav1.PartialObjectMetadata, apply func(context.Context, ...*metav1ac.OwnerReferenceApplyConfiguration) error,
+	ctx context.Context, owner *metav1.PartialObjectMetadata, read time.Time,
+	apply func(context.Context, ...*metav1ac.OwnerReferenceApplyConfiguration) error,
 ) (set bool, err error) {
-	read := time.Now()
+	sent := false
 	applyErr := apply(requests.BeforeWrite(ctx, func(ctx context.Context) error {
-		if time.Since(read) < maxOwnerAge {
-			return nil
+		if elapsed.Since(read) >= maxOwnerAge {
+			read = time.Now()
+			if gone, err := r.gone(ctx, owner); err != nil || gone {
+				return errors.Join(errOwnerGone, err)
+			}
 		}
-		read = time.Now()
-		gone, err := r.gone(ctx, owner)
-		if err == nil && gone {
-			err = errors.New("the owner was deleted meanwhile")
-		}
-		return err
+		sent = true
+		return nil
 	}), ownerReference(v1alpha1.ResponseSessionKind, owner))
+	if errors.Is(applyErr, errOwnerGone) && !sent {
+		return false, nil
+	}
 	if isRefusal(applyErr) || apierrors.IsConflict(applyErr) {
 		return false, fmt.Errorf("unable to set the ownerReference: %w", applyErr)
 	}

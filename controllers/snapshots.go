@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
@@ -93,10 +94,11 @@ func (r *ResponseSessionReconciler) adopt(ctx context.Context, record *sessions.
 	}
 	session := partialMetadata(v1alpha1.ResponseSessionKind, record.Namespace, record.Name)
 	session.UID = record.UID.Text()
+	read := time.Now()
 	if gone, err := r.gone(ctx, session); err != nil || gone {
 		return false, err
 	}
-	return r.setOwner(ctx, session, func(ctx context.Context, owners ...*metav1ac.OwnerReferenceApplyConfiguration) error {
+	return r.setOwner(ctx, session, read, func(ctx context.Context, owners ...*metav1ac.OwnerReferenceApplyConfiguration) error {
 		patch, err := applyPatch(acv1alpha1.SnapshotChunk(chunk.Name, chunk.Namespace).WithUID(chunk.UID).WithOwnerReferences(owners...))
 		if err != nil {
 			return err

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/catena-dev/catena/internal/broadcast"
+	"github.com/catena-dev/catena/internal/elapsed"
 )
 
 // Age is the time since the API server last sent a whole list, an event or a bookmark of a resource or, if it has sent none since
@@ -147,7 +148,7 @@ func (a *Age) add(r reading) {
 func (a *Age) Get() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return max(time.Since(a.received), a.delay)
+	return max(elapsed.Since(a.received), a.delay)
 }
 
 // Describe implements prometheus.Collector.

@@ -26,6 +26,8 @@ import (
 
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
+
+	"github.com/catena-dev/catena/internal/elapsed"
 )
 
 var (
@@ -57,7 +59,7 @@ type claim struct {
 
 // recheck is check, unless the claim was read recently.
 func (c *claim) recheck(ctx context.Context) error {
-	if checked := c.checked.Load(); checked != nil && time.Since(*checked) < claimValid {
+	if checked := c.checked.Load(); checked != nil && elapsed.Since(*checked) < claimValid {
 		return nil
 	}
 	return c.check(ctx)
