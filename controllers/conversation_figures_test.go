@@ -149,6 +149,12 @@ func TestFigures(t *testing.T) {
 	wantFigures(t, ns, "other", removed)
 	setHead(t, ns, "other", endsAt("e"))
 	wantFigures(t, ns, "other", other)
+
+	// A turn that was cut off can be continued, and counts.
+	create(t, used(ns, "f", "", "m1", 1), used(ns, "g", "f", "m2", 2))
+	overwrite(t, ns, "f", `{"responseStatus":"incomplete"}`)
+	converse(t, ns, "cut", endsAt("g"))
+	wantFigures(t, ns, "cut", figures{Items: 4, Input: 20, Output: 3, Total: 23, Model: "m2", Preview: "question of f"})
 }
 
 // hide sets the hidden items of a conversation.

@@ -30,8 +30,8 @@ type Verdict struct {
 	Root string
 	// OnCycle is set if following the parents leads back to the turn itself.
 	OnCycle bool
-	// Lineage is a hash of the identities of the turns from the root to this one. It is zero if one of them breaks a rule by itself, or no
-	// root is reached.
+	// Lineage is a hash of the identities of the turns from the root to this one. It is zero if one of them breaks a rule by itself, even with
+	// WalkOptions.ContinueIncomplete, or no root is reached.
 	Lineage uint64
 }
 
@@ -70,6 +70,8 @@ type node[V any] struct {
 	// continued is own with WalkOptions.ContinueIncomplete, if the turn is stored.
 	continued Rule
 	cyclic    bool
+
+	unreadable bool // a part of the position
 }
 
 // position is the state that a node inherits. Its verdict depends on nothing else, except that a verdict of DepthExceeded also
@@ -81,14 +83,16 @@ type position[V any] struct {
 	distance int32    // number of turns that the walk passes before it stops
 	depth    int32    // number of turns from the root
 	broken   Rule     // the rule that stops it
+	// unreadable is set if no walk from the root passes all turns, with WalkOptions.ContinueIncomplete and whatever the depth limit.
+	unreadable bool
 }
 
 func (n *node[V]) position() position[V] {
-	return position[V]{n.stop, n.root, n.lineage, n.distance, n.depth, n.broken}
+	return position[V]{n.stop, n.root, n.lineage, n.distance, n.depth, n.broken, n.unreadable}
 }
 
 func (n *node[V]) setPosition(p *position[V]) {
-	n.stop, n.root, n.lineage, n.distance, n.depth, n.broken = p.stop, p.root, p.lineage, p.distance, p.depth, p.broken
+	n.stop, n.root, n.lineage, n.distance, n.depth, n.broken, n.unreadable = p.stop, p.root, p.lineage, p.distance, p.depth, p.broken, p.unreadable
 }
 
 // NewIndex returns an empty index. Its verdicts allow chains of up to maxDepth turns. identity returns a number for the value of a turn, which
@@ -228,12 +232,13 @@ func (x *Index[V]) Children(id string) iter.Seq[V] {
 func (x *Index[V]) Set(turn Turn, value V) []V {
 	n := x.node(turn.ID)
 	replaced := n.stored() && x.identity(n.value) != x.identity(value)
-	n.value, n.continued = value, turn.broken(true)
-	own := turn.broken(false)
+	own, continued := turn.broken(false), turn.broken(true)
+	same := n.own == own && n.continued == continued
+	n.value, n.continued = value, continued
 	var before []string
 	moved := !n.stored() || n.previous() != turn.Previous
 	switch {
-	case !moved && !replaced && n.own == own:
+	case !moved && !replaced && same:
 		return nil
 	case moved && n.stored():
 		before = x.ancestry(n)
@@ -344,7 +349,7 @@ func (x *Index[V]) broken(n *node[V]) Rule {
 
 // inherit computes the position of a node that is not on a cycle from its parent's, without the lineage: see inheritLineage.
 func (n *node[V]) inherit() position[V] {
-	p := position[V]{lineage: n.lineage}
+	p := position[V]{lineage: n.lineage, unreadable: !n.stored() || n.continued != Resolved || n.parent != nil && n.parent.unreadable}
 	switch {
 	case !n.stored():
 	case n.parent == nil:
@@ -372,9 +377,9 @@ func (x *Index[V]) inheritLineage(n, root *node[V]) uint64 {
 	return Lineage(n.parent.lineage, x.identity(n.value))
 }
 
-// complete returns the lineage if no turn of it breaks a rule by itself, otherwise 0.
+// complete returns the lineage if the turns can be read, otherwise 0.
 func (p position[V]) complete() uint64 {
-	if p.stop != nil {
+	if p.unreadable {
 		return 0
 	}
 	return p.lineage

@@ -61,7 +61,8 @@ func (g graph) verdict(t interface{ Fatalf(string, ...any) }, id string, maxDept
 	}
 	chainErr, _ := errors.AsType[*Error](err)
 	v.OnCycle = chainErr != nil && chainErr.Rule == CycleDetected && chainErr.ResponseID == id
-	turns, err = Walk(context.Background(), id, g.get, WalkOptions{MaxDepth: len(g) + 1}) //nolint:forbidigo // as above
+	readable := WalkOptions{MaxDepth: len(g) + 1, ContinueIncomplete: true}
+	turns, err = Walk(context.Background(), id, g.get, readable) //nolint:forbidigo // as above
 	if err == nil {
 		for _, turn := range turns {
 			v.Lineage = Lineage(v.Lineage, identityOf(values[turn.ID]))

@@ -147,7 +147,7 @@ func (n *node[V]) cyclePositions() map[*node[V]]position[V] {
 	first := slices.IndexFunc(cycle, func(m *node[V]) bool { return m.own != Resolved })
 	if first < 0 {
 		for _, m := range cycle {
-			positions[m] = position[V]{stop: m, broken: CycleDetected, distance: int32(len(cycle))}
+			positions[m] = position[V]{stop: m, broken: CycleDetected, distance: int32(len(cycle)), unreadable: true}
 		}
 		return positions
 	}
@@ -156,7 +156,7 @@ func (n *node[V]) cyclePositions() map[*node[V]]position[V] {
 	for i := range cycle {
 		m := cycle[(first-i+len(cycle))%len(cycle)]
 		if m.own != Resolved {
-			last = position[V]{stop: m, broken: m.own}
+			last = position[V]{stop: m, broken: m.own, unreadable: true}
 		} else {
 			last.distance++
 		}

@@ -235,7 +235,7 @@ func (v *View) PathAfter(namespace, responseID string, lineage uint64) (known in
 		verdict, _ := ns.index.Verdict(responseID)
 		since := ns.index.Since(responseID, lineage)
 		if known = verdict.Depth - since; since > 0 {
-			path = ns.index.Path(responseID, chain.WalkOptions{MaxDepth: since, Last: since})
+			path = ns.index.Path(responseID, chain.WalkOptions{MaxDepth: since, Last: since, ContinueIncomplete: true})
 		}
 	})
 	return known, path
