@@ -53,8 +53,14 @@ func readConversation(o *object) (string, error) {
 // conversation is reserved.
 func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error {
 	q := t.request
-	if q.conversation == "" || !q.store {
-		return g.loadConversation(ctx, c, q)
+	if q.conversation == "" {
+		return nil
+	}
+	if !q.store {
+		if err := g.loadConversation(ctx, c, q); err != nil {
+			return err
+		}
+		return g.checkCalls(ctx, c, q)
 	}
 	if err := g.reserve(ctx, c, t); err != nil {
 		return err

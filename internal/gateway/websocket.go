@@ -205,6 +205,10 @@ func (s *socket) ending() bool {
 		return true
 	default:
 	}
+	if !s.isAllowed() {
+		s.close(websocket.StatusPolicyViolation, "the API key is no longer that of the namespace")
+		return true
+	}
 	if s.life.Err() == nil {
 		return false
 	}
@@ -213,6 +217,15 @@ func (s *socket) ending() bool {
 	_ = s.send(s.lasting, "", errorEvent(limit.status, limit.object())) // fails only if the client has disconnected
 	s.close(websocket.StatusNormalClosure, "the connection has reached its maximum age")
 	return true
+}
+
+// isAllowed reports whether the client's key still belongs to the namespace whose shares the connection uses.
+func (s *socket) isAllowed() bool {
+	if s.g.tenants == nil {
+		return true
+	}
+	namespace, err := s.g.tenants.namespaceOf(s.handshake.Header.Get("Authorization"))
+	return err == nil && namespace == s.call.store.Namespace()
 }
 
 // close ends the connection with a close frame, which the client must answer in time.

@@ -21,6 +21,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/coder/websocket"
 )
 
 // TestWebSocketHandshake checks who may open a connection.
@@ -69,7 +72,8 @@ func TestWebSocketHandshake(t *testing.T) {
 	})
 }
 
-// TestWebSocketKeys: an open connection creates no more responses when its key is revoked, or belongs to another tenant.
+// TestWebSocketKeys: an open connection creates no more responses when its key is revoked, or belongs to another tenant, and is closed, even if
+// the client sends nothing.
 func TestWebSocketKeys(t *testing.T) {
 	for name, content := range map[string]string{
 		"revoked": "[]", "another tenant's": "[{namespace: b, key: sk-a}]",
@@ -77,11 +81,15 @@ func TestWebSocketKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, _ := startTenants(t)
 			c := f.dial("Authorization", "Bearer sk-a")
+			f.gateway.pingInterval = 10 * time.Millisecond
+			idle := f.dial("Authorization", "Bearer sk-a")
 			c.say("one", "", "")
 			if err := f.gateway.tenants.load([]byte(content)); err != nil {
 				t.Fatal(err)
 			}
 			c.wantError(c.ask(`"input":"two"`), "Unauthorized invalid_api_key")
+			c.wantClose(websocket.StatusPolicyViolation)
+			idle.wantClose(websocket.StatusPolicyViolation)
 		})
 	}
 }
