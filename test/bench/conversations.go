@@ -116,7 +116,7 @@ func (b *bench) longConversation(ctx context.Context) error {
 	return nil
 }
 
-// manyConversations compares lists in a namespace of b.conversations conversations with those in one of fewConversations.
+// manyConversations compares lists and other calls in a namespace of b.conversations conversations with those in one of fewConversations.
 func (b *bench) manyConversations(ctx context.Context) error {
 	few, err := b.openStore(ctx, "few")
 	if err != nil {
@@ -133,30 +133,44 @@ func (b *bench) manyConversations(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, list := range []struct {
-		name    string
-		options store.ConversationListOptions
+	title, appended := "", 0
+	list := func(options store.ConversationListOptions) func(c *store.Conversations) error {
+		return func(c *store.Conversations) error { _, err := c.List(ctx, options); return err }
+	}
+	for _, operation := range []struct {
+		name string
+		call func(c *store.Conversations) error
 	}{
-		{"the first page of 10 conversations, the newest first", store.ConversationListOptions{Limit: 10}},
-		{"the first page of 10 by last activity", store.ConversationListOptions{Limit: 10, Sort: store.SortActivity}},
-		{"one conversation of a user", store.ConversationListOptions{Limit: 1, UserID: "user_5"}},
+		{"the first page of 10 conversations, the newest first,", list(store.ConversationListOptions{Limit: 10})},
+		{"the first page of 10 by last activity,", list(store.ConversationListOptions{Limit: 10, Sort: store.SortActivity})},
+		{"one conversation of a user,", list(store.ConversationListOptions{Limit: 1, UserID: "user_5"})},
+		{"Get of one", func(c *store.Conversations) error { _, err := c.Get(ctx, "conv_0"); return err }},
+		{"Patch of one", func(c *store.Conversations) error {
+			title += "."
+			_, err := c.Patch(ctx, "conv_0", store.ConversationPatch{Title: &title})
+			return err
+		}},
+		{"Recent(1) of one", func(c *store.Conversations) error { _, err := c.Recent(ctx, "conv_0", 1, store.ResolveOptions{}); return err }},
+		{"Count of one", func(c *store.Conversations) error { _, err := c.Count(ctx, "conv_0"); return err }},
+		{"Summaries of one", func(c *store.Conversations) error { _, err := c.Summaries(ctx, "conv_0"); return err }},
+		{"Append to one", func(c *store.Conversations) error {
+			appended++
+			turn := conversationTurn(conversationSize)
+			turn.ResponseID = fmt.Sprintf("resp_more_%d", appended)
+			_, err := c.Append(ctx, "conv_0", &turn, store.AppendOptions{})
+			return err
+		}},
 	} {
-		in := func(s *store.Store) func() error {
-			return func() error { _, err := s.Conversations().List(ctx, list.options); return err }
-		}
-		name := fmt.Sprintf("%s, of %d conversations", list.name, b.conversations)
+		in := func(s *store.Store) func() error { return func() error { return operation.call(s.Conversations()) } }
+		name := fmt.Sprintf("%s of %d conversations", operation.name, b.conversations)
 		if err := b.flat(name, fmt.Sprintf("of %d", fewConversations), in(many), in(few)); err != nil {
 			return err
 		}
 	}
-	summaries := func(s *store.Store) func() error {
-		return func() error { _, err := s.Conversations().Summaries(ctx, "conv_0"); return err }
-	}
-	name := fmt.Sprintf("Summaries of one of %d conversations", b.conversations)
-	return b.flat(name, fmt.Sprintf("of %d", fewConversations), summaries(many), summaries(few))
+	return nil
 }
 
-// createConversations creates conversations of ten users, some with a summary, and waits until they are listed.
+// createConversations creates conversations of ten users, some with a summary and one with a turn, and waits until they are listed.
 func createConversations(ctx context.Context, c *store.Conversations, n int) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
@@ -171,6 +185,11 @@ func createConversations(ctx context.Context, c *store.Conversations, n int) err
 		})
 	}
 	if err := group.Wait(); err != nil {
+		return err
+	}
+	turn := conversationTurn(conversationSize)
+	turn.ResponseID = "resp_0"
+	if _, err := c.Append(ctx, "conv_0", &turn, store.AppendOptions{}); err != nil {
 		return err
 	}
 	last, err := c.Create(ctx, &store.Conversation{ConversationID: "conv_last"})
