@@ -150,7 +150,10 @@ func (b *bench) manyConversations(ctx context.Context) error {
 			_, err := c.Patch(ctx, "conv_0", store.ConversationPatch{Title: &title})
 			return err
 		}},
-		{"Recent(1) of one", func(c *store.Conversations) error { _, err := c.Recent(ctx, "conv_0", 1, store.ResolveOptions{}); return err }},
+		{"Recent(1) of one", func(c *store.Conversations) error {
+			_, err := c.Recent(ctx, "conv_0", 1, store.ResolveOptions{})
+			return err
+		}},
 		{"Count of one", func(c *store.Conversations) error { _, err := c.Count(ctx, "conv_0"); return err }},
 		{"Summaries of one", func(c *store.Conversations) error { _, err := c.Summaries(ctx, "conv_0"); return err }},
 		{"Append to one", func(c *store.Conversations) error {
