@@ -240,7 +240,7 @@ func (r *ConversationDeleter) isComplete(ctx context.Context, record *conversati
 	return complete, nil
 }
 
-// exists reports whether a conversation exists now. It may have been deleted, so that its turns are to stay, and created again.
+// exists reports whether a conversation exists now. If it was deleted by hand, its turns are to stay. Another one may have its name.
 func (r *ConversationDeleter) exists(ctx context.Context, record *conversations.Record) (bool, error) {
 	current, err := kubeclient.GetMetadata(ctx, r.Client, kubeclient.Conversations, record.NamespacedName())
 	if err != nil {
@@ -278,11 +278,15 @@ func (r *ConversationDeleter) report(record *conversations.Record, deletion *con
 	deletion.failed = refused
 }
 
-// isRefusal reports whether the API server has refused a request that it would refuse again.
+// isRefusal reports whether the API server has refused a request that it would refuse again, such as a deletion for which an object of the largest size
+// has no room for the finalizer.
 func isRefusal(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
+	}
+	if kubeclient.IsTooLargeForEtcd(err) {
+		return true
 	}
 	switch code := status.Status().Code; code {
 	case http.StatusConflict, http.StatusGone, http.StatusTooManyRequests:

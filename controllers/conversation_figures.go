@@ -60,9 +60,9 @@ type ResolveFunc func(ctx context.Context, namespace, responseID string, minVers
 // errHistoryChanged is returned for a history that has ceased to resolve since its verdict.
 var errHistoryChanged = errors.New("the history has changed")
 
-// addFigures adds to a status the figures of the turns of a history. If it does not resolve, they remain those that are stored, without the preview
-// of other turns, which may be hidden or deleted. It reports whether they are complete. Otherwise, they are those of the turns that the historyRevision of the
-// status says.
+// addFigures adds to a status the figures of the turns of a history. If it cannot be read, even with incomplete turns, they remain those that are
+// stored, without the preview of other turns, which may be hidden or deleted. It reports whether they are complete. Otherwise, they are those of
+// the turns that the historyRevision of the status says.
 func (r *ConversationReconciler) addFigures(
 	ctx context.Context, c *conversations.Record, v conversations.Verdict, status *v1alpha1.ConversationStatus,
 ) (complete bool, err error) {
@@ -82,7 +82,7 @@ func (r *ConversationReconciler) addFigures(
 	case v.Lineage == 0:
 		keep()
 		status.HistoryRevision = stored.HistoryRevision
-		mayBeGone := len(hidden) > 0 || status.Conditions[0].Reason == v1alpha1.ReasonParentNotFound
+		mayBeGone := len(hidden) > 0 || v.Turns == 0
 		if known == 0 && mayBeGone && stored.Preview != "" {
 			status.Preview, status.HistoryRevision = "", withoutPreview
 		}

@@ -152,9 +152,11 @@ func TestFigures(t *testing.T) {
 
 	// A turn that was cut off can be continued, and counts.
 	create(t, used(ns, "f", "", "m1", 1), used(ns, "g", "f", "m2", 2))
-	overwrite(t, ns, "f", `{"responseStatus":"incomplete"}`)
+	overwrite(t, ns, "g", `{"responseStatus":"incomplete"}`)
 	converse(t, ns, "cut", endsAt("g"))
 	wantFigures(t, ns, "cut", figures{Items: 4, Input: 20, Output: 3, Total: 23, Model: "m2", Preview: "question of f"})
+	remove(t, ns, "f")
+	wantFigures(t, ns, "cut", figures{Items: 4, Input: 20, Output: 3, Total: 23, Model: "m2"})
 }
 
 // hide sets the hidden items of a conversation.

@@ -128,8 +128,11 @@ func (r *ResponseSessionReconciler) setOwner(
 	applyErr := apply(requests.BeforeWrite(ctx, func(ctx context.Context) error {
 		if elapsed.Since(read) >= maxOwnerAge {
 			read = time.Now()
-			if gone, err := r.gone(ctx, owner); err != nil || gone {
-				return errors.Join(errOwnerGone, err)
+			switch gone, err := r.gone(ctx, owner); {
+			case err != nil:
+				return err
+			case gone:
+				return errOwnerGone
 			}
 		}
 		sent = true

@@ -59,8 +59,8 @@ type turnPass struct {
 // turnDeletion deletes turns of one conversation that nothing else needs, the last ones first. It goes through all of them, the newest
 // first. When it deletes one, it continues with the turn before it, which may be needed no longer.
 //
-// Before a turn is deleted, it is looked up whether the conversation still exists and then, in this order, which conversations end at the turn, and
-// whether turns continue it. The views can
+// Before a turn is deleted, it is looked up, in this order, which conversations end at it, whether turns continue it, and whether the conversation
+// of the deletion still exists. The views can
 // lag, so the second look must be at a state after the first one: then a turn that a conversation needs, and does not end at any more, is
 // continued by a stored turn in that state. This is the state of the API server or, if it is recent enough, of the view.
 type turnDeletion struct {
@@ -133,9 +133,6 @@ func (d *turnDeletion) climb(ctx context.Context, id string, unused bool) (wait 
 		if wait, err := d.pause(ctx, turn); wait > 0 || err != nil {
 			return wait, err
 		}
-		if exists, err := d.exists(ctx, d.record); !exists || err != nil {
-			return deletionRetry, err
-		}
 		if continued, err := d.isContinued(ctx, id); continued || err != nil {
 			return 0, err
 		}
@@ -144,6 +141,9 @@ func (d *turnDeletion) climb(ctx context.Context, id string, unused bool) (wait 
 		}
 		previous := turn.Turn.Previous
 		unused = d.isUnused(previous) // before this turn is deleted
+		if exists, err := d.exists(ctx, d.record); !exists || err != nil {
+			return deletionRetry, err
+		}
 		if deleted, err := d.delete(ctx, turn); !deleted || err != nil {
 			return 0, err
 		}

@@ -149,7 +149,7 @@ func (c *Conversations) checkDeletion(ctx context.Context, d driver.Conversation
 // is that of checkDeletion.
 func (c *Conversations) awaitDeletion(ctx context.Context, d driver.Conversations, turn *Session) error {
 	begin := time.Now()
-	for pause := firstLook; ; pause *= 2 {
+	for pause := firstLook; ; pause = min(2*pause, releaseTimeout/10) {
 		err := c.checkDeletion(ctx, d, turn)
 		if !errors.Is(err, ErrConflict) || time.Since(begin) > releaseTimeout {
 			return err

@@ -53,9 +53,9 @@ type Conversations struct{ store *Store }
 func (s *Store) Conversations() *Conversations { return &Conversations{store: s} }
 
 // Create stores a new conversation and returns it. It is ConversationActive if no State is set. It can begin with stored turns: set
-// Head.ResponseID to the last one. If that is about to be deleted with its conversation, the error is ErrConflict. If such a deletion has begun at the
-// same time, Create waits for it, up to two seconds. If the conversation ID is taken, the error is ErrConflict. After a retryable error, it is unknown whether
-// the conversation was created.
+// Head.ResponseID to the last one. The error is ErrConflict if the conversation ID is taken, or if that turn is about to be deleted with its
+// conversation. If such a deletion has begun at the same time, Create waits for it, up to two seconds. After a retryable error, it is unknown
+// whether the conversation was created.
 func (c *Conversations) Create(ctx context.Context, conversation *Conversation) (*Conversation, error) {
 	return conversationCall(c, "create", conversation.ConversationID, func(d driver.Conversations) (*Conversation, error) {
 		next := conversation.Clone()

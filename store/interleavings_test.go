@@ -411,13 +411,14 @@ func (sc scenario) play(ctx context.Context, l limits, choose func(options int) 
 			for _, id := range ids {
 				_, err := c.Append(ctx, conversationID, testturn.Make(id, ""), store.AppendOptions{})
 				w.mu.Lock()
+				if errors.Is(err, store.ErrConflict) && sc.appendsOnce(id) {
+					refused = append(refused, id)
+				}
 				switch {
 				case err == nil && w.late[id] && sc.rollback == "" && !slices.ContainsFunc(w.savers[id], func(by string) bool { return by != name }):
 					failure = fmt.Errorf("%q was appended after the deletion", id)
 				case err == nil:
 					appended = append(appended, id)
-				case errors.Is(err, store.ErrConflict) && sc.appendsOnce(id):
-					refused = append(refused, id)
 				case l.faults == 0 && l.pauses == 0 && !sc.mayFail(): // nothing has gone wrong
 					failure = fmt.Errorf("unable to append %q: %w", id, err)
 				}

@@ -170,7 +170,10 @@ func (r *Reservation) Save(ctx context.Context, session *Session) error {
 		r.release(ctx)
 		return err
 	case errors.Is(lost, ErrConflict) && ctx.Err() == nil:
-		return r.unlessContinued(ctx, lost)
+		if err := r.unlessContinued(ctx, lost); err != nil {
+			return err
+		}
+		return r.c.store.Save(ctx, session, SaveOptions{Existing: true}) // another attempt may have stored other content
 	case lost != nil && ctx.Err() == nil:
 		return lost
 	}
@@ -187,16 +190,16 @@ func (r *Reservation) confirmSaved(ctx context.Context) error {
 	return err
 }
 
-// unlessContinued returns nil if a place was not lost, but others have continued the turn, which is stored, and otherwise the error.
+// unlessContinued returns nil if a place was not lost, but others have continued the turn, and otherwise the error.
 func (r *Reservation) unlessContinued(ctx context.Context, lost error) error {
-	switch current, err := r.c.get(ctx, r.d, r.conversationID); {
-	case errors.Is(err, ErrConversationNotFound), err == nil && current.State == ConversationDeleting:
+	current, err := r.c.get(ctx, r.d, r.conversationID)
+	if err == nil && current.State == ConversationDeleting {
 		return lost
-	case err != nil:
-		return err
 	}
-	err := r.mustBePart(ctx, r.base)
-	if errors.Is(err, errNoPart) {
+	if err == nil {
+		err = r.mustBePart(ctx, r.base)
+	}
+	if errors.Is(err, ErrConversationNotFound) || errors.Is(err, errNoPart) {
 		return lost
 	}
 	return err

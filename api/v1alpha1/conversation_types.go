@@ -229,9 +229,10 @@ type ConversationStatus struct {
 	// +optional
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
 
-	// historyRevision identifies the turns that items, usage, model and preview are about, and the hidden items. It changes with each of them. These are usually the
-	// turns of the history. They remain as they were while the history does not resolve, and follow that of a long history in steps. A turn that is
-	// overwritten after it had completed counts as it was then.
+	// historyRevision identifies the turns that items, usage, model and preview are about, and the hidden items. It changes with each of them.
+	// These are usually the turns of the history. They remain as they were while the history does not resolve, unless only because it is too deep or
+	// has incomplete turns, and follow that of a long history in steps. A turn that is overwritten after it had ended as completed or incomplete
+	// counts as it was then.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	HistoryRevision string `json:"historyRevision,omitempty"`

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package elapsed measures how long ago something was, where a process that was suspended must not take it for a moment ago.
+// Package elapsed measures how long ago something was. The time for which the machine was suspended counts.
 package elapsed
 
 import "time"

@@ -81,8 +81,8 @@ func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error
 	return g.checkCalls(ctx, c, q)
 }
 
-// checkCalls returns an error if the turn before has calls without an output, unless the request has their outputs. An engine that accepts
-// that would leave a conversation that strict ones refuse to continue.
+// checkCalls returns an error if the turn before has calls without an output, unless the request has their outputs. OpenAI refuses that. An engine
+// that accepts it would leave a conversation that strict ones refuse to continue.
 func (g *Gateway) checkCalls(ctx context.Context, c *call, q *createRequest) error {
 	input := q.object.raw("input")
 	bytes := int(historyBytes(q.history)) + len(input)

@@ -271,8 +271,10 @@ func TestConversationCalls(t *testing.T) {
 		t.Fatalf("got %d %s", r.status, r.body)
 	}
 	before := len(f.sent.bodies)
-	for _, input := range []string{`"hi"`, `[{"type":"function_call_output","call_id":"call_2","output":"1"}]`} {
-		r := replica.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"model":"m","conversation":"conv_1","input":%s}`, input))
+	for _, members := range []string{
+		`"input":"hi"`, `"input":[{"type":"function_call_output","call_id":"call_2","output":"1"}]`, `"input":"hi","store":false`, `"input":"hi","stream":true`,
+	} {
+		r := replica.do(http.MethodPost, "/v1/responses", `{"model":"m","conversation":"conv_1",`+members+`}`)
 		if want := "No tool output found for function call call_1."; r.status != http.StatusBadRequest || r.get("error.message") != want {
 			t.Errorf("got %d %s, want %q", r.status, r.body, want)
 		}

@@ -81,15 +81,24 @@ func TestWebSocketKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, _ := startTenants(t)
 			c := f.dial("Authorization", "Bearer sk-a")
-			f.gateway.pingInterval = 10 * time.Millisecond
-			idle := f.dial("Authorization", "Bearer sk-a")
 			c.say("one", "", "")
 			if err := f.gateway.tenants.load([]byte(content)); err != nil {
 				t.Fatal(err)
 			}
 			c.wantError(c.ask(`"input":"two"`), "Unauthorized invalid_api_key")
 			c.wantClose(websocket.StatusPolicyViolation)
-			idle.wantClose(websocket.StatusPolicyViolation)
+
+			f, _ = startTenants(t)
+			f.gateway.pingInterval = 50 * time.Millisecond
+			idle, closed := f.dial("Authorization", "Bearer sk-a"), make(chan struct{})
+			go func() { // answers pings, too
+				defer close(closed)
+				idle.wantClose(websocket.StatusPolicyViolation)
+			}()
+			if err := f.gateway.tenants.load([]byte(content)); err != nil {
+				t.Fatal(err)
+			}
+			<-closed
 		})
 	}
 }

@@ -163,7 +163,9 @@ func TestConversationRoundTrip(t *testing.T) {
 			if _, err := c.get(t.Context(), id); !errors.Is(err, driver.ErrConversationNotFound) {
 				t.Errorf("got %v after the deletion, want ErrConversationNotFound", err)
 			}
-			calls := []string{"POST conversations", "GET conversations", "PATCH conversations", "DELETE conversations", "GET conversations"}
+			calls := []string{
+				"POST conversations", "GET conversations", "PATCH conversations", "GET conversations metadata", "DELETE conversations", "GET conversations",
+			}
 			if diff := cmp.Diff(calls, sent.sent); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)
 			}

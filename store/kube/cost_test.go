@@ -22,6 +22,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
@@ -59,7 +60,12 @@ func TestRequestsPerCall(t *testing.T) {
 	check := func(session *store.Session, want ...string) {
 		t.Helper()
 		sent.sent = nil
+		begin := time.Now()
 		save(t, s, session)
+		const again = "GET responsesessions metadata"
+		if n := len(sent.sent) - 1; time.Since(begin) >= kube.OwnerValid && sent.sent[n] == again { // the API server was slow
+			sent.sent = sent.sent[:n]
+		}
 		if diff := cmp.Diff(want, sent.sent); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", session.ResponseID, diff)
 		}

@@ -179,13 +179,13 @@ func secondsOf(t *metav1.Time) sessions.Seconds {
 func NewFingerprint(status *v1alpha1.ConversationStatus) sessions.Fingerprint {
 	written := *status
 	written.Conditions, written.LastUpdateTime = nil, nil
-	written.Items, written.Usage, written.Model, written.Preview = 0, nil, "", ""
+	written.Items, written.Usage, written.Model = 0, nil, ""
+	if status.Turns > 0 {
+		written.Preview = ""
+	}
 	for _, condition := range status.Conditions {
 		if condition.Type == v1alpha1.ConditionHeadResolved {
 			condition.Message, condition.LastTransitionTime = "", metav1.Time{}
-			if condition.Reason == v1alpha1.ReasonParentNotFound {
-				written.Preview = status.Preview
-			}
 			written.Conditions = append(written.Conditions, condition)
 		}
 	}

@@ -36,8 +36,8 @@ type Verdict struct {
 	BrokenAt string
 	// Turns is the number of turns in the history, 0 if its root cannot be reached.
 	Turns int
-	// Lineage identifies the turns of the history: see chain.Verdict. It is 0 if the history cannot be read, because it is empty, broken or
-	// pending, or has more than driver.MaxDepthLimit turns.
+	// Lineage identifies the turns of the history: see chain.Verdict. It is 0 if the history cannot be read, because it is empty, pending,
+	// or broken by more than incomplete turns, or has more than driver.MaxDepthLimit turns.
 	Lineage uint64
 	// HeadStored is unset if there is a head whose turn is not stored.
 	HeadStored bool

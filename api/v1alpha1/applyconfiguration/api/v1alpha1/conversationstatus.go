@@ -44,9 +44,10 @@ type ConversationStatusApplyConfiguration struct {
 	// lastUpdateTime is when the conversation itself was last changed. If what was changed was only removed, it is when the operator has
 	// noticed it.
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
-	// historyRevision identifies the turns that items, usage, model and preview are about, and the hidden items. It changes with each of them. These are usually the
-	// turns of the history. They remain as they were while the history does not resolve, and follow that of a long history in steps. A turn that is
-	// overwritten after it had completed counts as it was then.
+	// historyRevision identifies the turns that items, usage, model and preview are about, and the hidden items. It changes with each of them.
+	// These are usually the turns of the history. They remain as they were while the history does not resolve, unless only because it is too deep or
+	// has incomplete turns, and follow that of a long history in steps. A turn that is overwritten after it had ended as completed or incomplete
+	// counts as it was then.
 	HistoryRevision *string `json:"historyRevision,omitempty"`
 	// items counts the items of the turns, those of their inputs and those of their outputs, hidden ones included.
 	Items *int64 `json:"items,omitempty"`
