@@ -155,9 +155,12 @@ type ownersView interface {
 	Settle(key types.NamespacedName, version string)
 }
 
-// ownerKinds are those that Catena's ownerReferences name. The policy in config/admission/operator.yaml has them, too: a Conversation owns
-// summaries only.
-var ownerKinds = []string{v1alpha1.ResponseSessionKind, v1alpha1.SnapshotChunkKind, v1alpha1.ConversationKind}
+// ownerKinds are the kinds of the owners that Catena's ownerReferences name. The policy in config/admission/operator.yaml has them, too.
+var ownerKinds = map[string][]string{
+	v1alpha1.ResponseSessionKind:     {v1alpha1.ResponseSessionKind, v1alpha1.SnapshotChunkKind},
+	v1alpha1.SnapshotChunkKind:       {v1alpha1.ResponseSessionKind, v1alpha1.SnapshotChunkKind},
+	v1alpha1.ConversationSummaryKind: {v1alpha1.ConversationKind},
+}
 
 // rewrite changes the version in the outdated references of an object to owners that exist, and nothing else. It never adds a
 // reference: if the object has changed since it was read, nothing is written. If there was nothing to write, it returns the
@@ -176,7 +179,7 @@ func (o *OwnerVersions) rewrite(ctx context.Context, key object) (settled string
 		if !kubeclient.IsOutdated(*owner) {
 			continue
 		}
-		exists, err := o.exists(ctx, key.Namespace, owner)
+		exists, err := o.exists(ctx, key, owner)
 		if err != nil {
 			return "", fmt.Errorf("unable to read the owner: %w", err)
 		}
@@ -193,12 +196,12 @@ func (o *OwnerVersions) rewrite(ctx context.Context, key object) (settled string
 
 // exists reports whether the owner in a reference exists. A reference to a missing owner is left to garbage collection:
 // rewriting it would cause an object that was restored without its owner to be deleted.
-func (o *OwnerVersions) exists(ctx context.Context, namespace string, owner *metav1.OwnerReference) (bool, error) {
+func (o *OwnerVersions) exists(ctx context.Context, of object, owner *metav1.OwnerReference) (bool, error) {
 	// No object has a name that cannot be a segment of a path.
-	if !slices.Contains(ownerKinds, owner.Kind) || len(content.IsPathSegmentName(owner.Name)) > 0 {
+	if !slices.Contains(ownerKinds[of.kind], owner.Kind) || len(content.IsPathSegmentName(owner.Name)) > 0 {
 		return false, nil
 	}
-	found := partialMetadata(owner.Kind, namespace, owner.Name)
+	found := partialMetadata(owner.Kind, of.Namespace, owner.Name)
 	err := o.Live.Get(ctx, client.ObjectKeyFromObject(found), found)
 	if kubeclient.IsAnyGone(err) {
 		return false, nil

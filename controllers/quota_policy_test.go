@@ -294,11 +294,15 @@ func TestChunkPolicy(t *testing.T) {
 			return nil
 		})
 	}
-	for _, data := range []string{strings.Repeat("\U0001F600", 12), "ab\u00e9="} {
+	for _, data := range []string{strings.Repeat("\U0001F600", 12), "ab\u00e9=", "ab<=", "ab\n=", "a&b=", `ab\=`, "ab\x01="} {
 		wide := partialChunk(t, ns, data)
 		if err := env.Client.Create(t.Context(), wide, client.DryRunAll); !apierrors.IsInvalid(err) {
 			t.Errorf("data %q: got %v, want it invalid", data, err)
 		}
+	}
+	large := newChunk(ns, "large", strings.Repeat("a", 524288/4*3), "")
+	if err := env.Client.Create(t.Context(), large, client.DryRunAll); err != nil {
+		t.Errorf("the largest chunk: %v", err)
 	}
 	chunk := newChunk(ns, "a", "8 bytes!", size)
 	createAll(t, chunk)

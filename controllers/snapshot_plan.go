@@ -207,20 +207,30 @@ const (
 	marked
 	// expired: it must be deleted.
 	expired
+	// deleted: it is kept by finalizers, which others remove or not.
+	deleted
 )
+
+// maxMarkAhead is how far a mark may be in the future. The clocks of two leaders may differ, but a tenant can plant any mark on a chunk. A later one
+// is not a mark, and is replaced.
+const maxMarkAhead = time.Hour
 
 func (l SweepLimits) stageOf(parts []snapshot.Part, now time.Time) stage {
 	var since, newest time.Time
+	deleting := true
 	for _, part := range parts {
+		deleting = deleting && part.Deleting
 		if newest.Before(part.Written) {
 			newest = part.Written
 		}
-		if mark := part.Unreferenced; !mark.IsZero() && (since.IsZero() || mark.Before(since)) {
+		if mark := part.Unreferenced; !mark.IsZero() && !mark.After(now.Add(maxMarkAhead)) && (since.IsZero() || mark.Before(since)) {
 			since = mark
 		}
 	}
 	age := now.Sub(newest)
 	switch {
+	case deleting:
+		return deleted
 	case age < min(snapshot.MaxWriteTime, l.Grace/2):
 		return written
 	case since.IsZero():

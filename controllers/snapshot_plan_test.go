@@ -181,6 +181,47 @@ func TestPlanShare(t *testing.T) {
 	}
 }
 
+// TestPlanForgedParts: what a tenant writes into its chunks neither keeps them for ever nor has the sweeper delete them again and again.
+func TestPlanForgedParts(t *testing.T) {
+	now := time.Now()
+	long := now.Add(-48 * time.Hour)
+	const none, marked, deleted = "none", "marked", "deleted"
+	for name, tc := range map[string]struct {
+		mark     time.Time
+		deleting [2]bool
+		want     string
+	}{
+		"not marked":                    {time.Time{}, [2]bool{}, marked},
+		"marked":                        {long, [2]bool{}, deleted},
+		"marked by a clock that is off": {now.Add(time.Minute), [2]bool{}, none},
+		"marked in the far future":      {now.Add(24 * time.Hour), [2]bool{}, marked},
+		"deleted, with finalizers":      {long, [2]bool{true, true}, none},
+		"partly deleted":                {long, [2]bool{true, false}, deleted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var parts []snapshot.Part
+			for i, deleting := range tc.deleting {
+				parts = append(parts, snapshot.Part{
+					Session: types.NamespacedName{Namespace: "a", Name: "s"}, Key: "k", Index: i, Written: long, Unreferenced: tc.mark, Deleting: deleting,
+				})
+			}
+			limits := controllers.DefaultSweepLimits()
+			limits.MaxShare = 1
+			mark, _, due := controllers.Plan(limits, parts, nil, now)
+			got := none
+			switch {
+			case len(mark) > 0:
+				got = marked
+			case len(due) > 0:
+				got = deleted
+			}
+			if got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
 // TestPlanShareOfAny: whatever namespaces store, one that is within the share is swept, what is deleted is within the share, and
 // nothing is if each namespace is above it.
 func TestPlanShareOfAny(t *testing.T) {

@@ -34,7 +34,8 @@ type Exported struct {
 	// Sessions are all, and Snapshots those that have bodies outside their objects. Unreadable are those of them whose bodies are not
 	// in the file, because they could not be read.
 	Sessions, Snapshots, Unreadable int
-	// Conversations and Summaries are those in the file. LeftOut are those of both that are not, because they could not be decoded.
+	// Conversations and Summaries are those in the file. LeftOut are objects that are not, because they could not be decoded or are nested too
+	// deeply.
 	Conversations, Summaries, LeftOut int
 }
 
@@ -124,19 +125,25 @@ func (e *exporter) writeSessions(ctx context.Context, positions map[string]int) 
 		if err := e.addBodies(ctx, session); err != nil {
 			return session.named(err)
 		}
-		if err := e.writeObject(session); err != nil {
+		if err := e.writeObject(session, &e.result.Sessions); err != nil {
 			return err
 		}
-		e.result.Sessions++
 	}
 	return nil
 }
 
-func (e *exporter) writeObject(o *Object) error {
-	if err := e.writer.Write(o); err != nil {
+// writeObject writes an object and counts it, unless it must be left out.
+func (e *exporter) writeObject(o *Object, written *int) error {
+	defer e.step()
+	switch err := e.writer.Write(o); {
+	case errors.Is(err, ErrTooDeep):
+		e.result.LeftOut++
+		e.Problem(o.label(), ErrTooDeep.Error())
+	case err != nil:
 		return fmt.Errorf("unable to write the export: %w", err)
+	default:
+		*written++
 	}
-	e.step()
 	return nil
 }
 

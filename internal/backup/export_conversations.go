@@ -33,10 +33,9 @@ func (e *exporter) writeConversations(positions map[string]int) error {
 		if err := e.endReservation(c, positions); err != nil {
 			return c.named(err)
 		}
-		if err := e.writeObject(c); err != nil {
+		if err := e.writeObject(c, &e.result.Conversations); err != nil {
 			return err
 		}
-		e.result.Conversations++
 	}
 	return e.writeSummaries(conversations.positions())
 }
@@ -94,10 +93,9 @@ func (e *exporter) writeSummaries(positions map[string]int) error {
 			e.step()
 			continue
 		}
-		if err := e.writeObject(s); err != nil {
+		if err := e.writeObject(s, &e.result.Summaries); err != nil {
 			return err
 		}
-		e.result.Summaries++
 	}
 	return nil
 }

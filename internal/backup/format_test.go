@@ -325,6 +325,31 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
+// TestTooDeep: of objects that are nested as deeply as Kubernetes allows, those that could not be read are not written.
+func TestTooDeep(t *testing.T) {
+	nested := func(id string, depth int) *Object { // depth counts the spec
+		return &Object{Name: id, Spec: []byte(fmt.Sprintf(`{"responseID":%q,"responseStatus":"completed","request":{"input":%s%s}}`,
+			id, strings.Repeat("[", depth-2), strings.Repeat("]", depth-2)))}
+	}
+	var out bytes.Buffer
+	w, err := NewWriter(&out, header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Write(nested("a", maxSpecDepth)), w.Write(newTurn("b", "c"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(nested("c", maxSpecDepth+1)); !errors.Is(err, ErrTooDeep) {
+		t.Errorf("got %v, want ErrTooDeep", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if read, err := readFile(&out, DefaultMaxTurnBytes); err != nil || len(read) != 2 {
+		t.Errorf("read %d objects, %v", len(read), err)
+	}
+}
+
 // FuzzSession: a session with any spec, name and bodies either cannot be written, or is read as it was written.
 func FuzzSession(f *testing.F) {
 	for _, s := range version1Sessions() {

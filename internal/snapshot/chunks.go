@@ -289,7 +289,7 @@ func chunkPart(chunk *metav1.ObjectMeta) (Part, bool) {
 	}
 	part := Part{
 		Session: types.NamespacedName{Namespace: chunk.Namespace, Name: session},
-		Key:     key, Index: index, Written: chunk.CreationTimestamp.Time,
+		Key:     key, Index: index, Written: chunk.CreationTimestamp.Time, Deleting: chunk.DeletionTimestamp != nil,
 	}
 	// Any other value is not a mark.
 	part.Unreferenced, _ = time.Parse(time.RFC3339, chunk.Annotations[v1alpha1.UnreferencedSinceAnnotation])

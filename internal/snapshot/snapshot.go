@@ -115,6 +115,8 @@ type Part struct {
 	// Written is the time at which the part was written, zero if only its mark is left. Unreferenced is the time of its
 	// mark, or zero.
 	Written, Unreferenced time.Time
+	// Deleting is set if the part has been deleted, and exists as long as someone's finalizer keeps it.
+	Deleting bool
 	// listed identifies the version of a chunk that was listed.
 	listed *metav1.Preconditions
 }
