@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/tidwall/gjson"
 )
 
 // TestWebSocketHandshake checks who may open a connection.
@@ -85,8 +86,15 @@ func TestWebSocketKeys(t *testing.T) {
 			if err := f.gateway.tenants.load([]byte(content)); err != nil {
 				t.Fatal(err)
 			}
-			c.wantError(c.ask(`"input":"two"`), "Unauthorized invalid_api_key")
-			c.wantClose(websocket.StatusPolicyViolation)
+			_ = c.conn.Write(t.Context(), websocket.MessageText, []byte(`{"type":"response.create","input":"two"}`)) // it may be closed already
+			_, data, err := c.conn.Read(t.Context())
+			if err == nil {
+				c.wantError(reply{body: string(data), status: int(gjson.GetBytes(data, "status").Int())}, "Unauthorized invalid_api_key")
+				_, data, err = c.conn.Read(t.Context())
+			}
+			if websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
+				t.Errorf("got %s, %v, want that the connection is closed", data, err)
+			}
 
 			f, _ = startTenants(t)
 			f.gateway.pingInterval = 50 * time.Millisecond
