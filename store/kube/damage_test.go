@@ -124,7 +124,7 @@ func TestLostPart(t *testing.T) {
 		t.Error(err)
 	}
 
-	text := strings.Repeat("!", base64.StdEncoding.EncodedLen(len(last.Spec.Data)))
+	text := strings.Repeat("=", base64.StdEncoding.EncodedLen(len(last.Spec.Data)))
 	noBase64 := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"data":%q}}`, text))
 	if err := env.Client.Patch(t.Context(), partialChunk(key), noBase64); err != nil {
 		t.Fatal(err)
