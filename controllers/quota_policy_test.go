@@ -294,7 +294,7 @@ func TestChunkPolicy(t *testing.T) {
 			return nil
 		})
 	}
-	for _, data := range []string{strings.Repeat("\U0001F600", 12), "ab\u00e9=", "ab<=", "ab\n=", "a&b=", `ab\=`, "ab\x01="} {
+	for _, data := range []string{strings.Repeat("\U0001F600", 12), "ab\u00e9=", "ab<=", "ab\n=", "a&b=", `ab\=`, `ab"=`, "ab\x00=", "ab\x1f="} {
 		wide := partialChunk(t, ns, data)
 		if err := env.Client.Create(t.Context(), wide, client.DryRunAll); !apierrors.IsInvalid(err) {
 			t.Errorf("data %q: got %v, want it invalid", data, err)
