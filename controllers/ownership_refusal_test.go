@@ -86,3 +86,23 @@ func TestRefusedOwner(t *testing.T) {
 		}
 	})
 }
+
+// TestIsRefusal: what the API server would refuse again, which must not keep others waiting.
+func TestIsRefusal(t *testing.T) {
+	resource := schema.GroupResource{Resource: "responsesessions"}
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"forbidden":         {apierrors.NewForbidden(resource, "b", nil), true},
+		"changed":           {apierrors.NewConflict(resource, "b", nil), false},
+		"overloaded":        {apierrors.NewTooManyRequests("later", 1), false},
+		"unavailable":       {apierrors.NewInternalError(errors.New("etcdserver: leader changed")), false},
+		"no room in etcd":   {apierrors.NewInternalError(errors.New("etcdserver: request is too large")), true},
+		"not an API server": {errors.New("connection refused"), false},
+	} {
+		if got := isRefusal(tc.err); got != tc.want {
+			t.Errorf("%s: got %t, want %t", name, got, tc.want)
+		}
+	}
+}
