@@ -205,9 +205,6 @@ func (r *ConversationDeleter) awaitHead(ctx context.Context, record *conversatio
 	if err != nil {
 		return deletionRetry, ignoreGone(err)
 	}
-	if gjson.GetBytes(raw, "metadata.uid").String() != string(record.UID.Text()) {
-		return deletionRetry, nil
-	}
 	reservation := gjson.GetBytes(raw, "spec.reservation")
 	reserved := gjson.GetBytes(raw, "spec.headResponseID").Raw + reservation.Raw
 	if reserved == deletion.reserved {
@@ -223,7 +220,7 @@ const sessionsPerPage = 500
 // isComplete reports whether the view has all turns of a conversation. No more are appended, but those of a moment ago may be missing.
 func (r *ConversationDeleter) isComplete(ctx context.Context, record *conversations.Record) (complete bool, err error) {
 	raw, err := kubeclient.GetRaw(ctx, r.Client, kubeclient.Conversations, record.NamespacedName())
-	if err != nil || gjson.GetBytes(raw, "metadata.uid").String() != string(record.UID.Text()) {
+	if err != nil {
 		return false, ignoreGone(err)
 	}
 	id, complete := gjson.GetBytes(raw, "spec.conversationID").String(), true
@@ -278,8 +275,8 @@ func (r *ConversationDeleter) report(record *conversations.Record, deletion *con
 	deletion.failed = refused
 }
 
-// isRefusal reports whether the API server has refused a request that it would refuse again, such as a deletion for which an object of the largest size
-// has no room for the finalizer.
+// isRefusal reports whether the API server has refused a request that it would refuse again. An object of the largest size has no room for the
+// finalizer of its deletion.
 func isRefusal(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -114,33 +114,24 @@ const maxOwnerBackoff = time.Hour
 // itself can make that longer.
 const maxOwnerAge = 20 * time.Millisecond
 
-// errOwnerGone indicates that an ownerReference was not written.
-var errOwnerGone = errors.New("the owner was deleted meanwhile")
-
 // setOwner sets an ownerReference to a session that was read at a time, with a function that applies ownerReferences. If the session has
 // been deleted without its dependents since, garbage collection did not see this dependent, and would now delete it: then setOwner returns false,
-// and does not write the reference, or removes it again, which may have been written even if there was no answer.
+// and removes the reference, which may have been written even if there was no answer.
 func (r *ResponseSessionReconciler) setOwner(
 	ctx context.Context, owner *metav1.PartialObjectMetadata, read time.Time,
 	apply func(context.Context, ...*metav1ac.OwnerReferenceApplyConfiguration) error,
 ) (set bool, err error) {
-	sent := false
 	applyErr := apply(requests.BeforeWrite(ctx, func(ctx context.Context) error {
-		if elapsed.Since(read) >= maxOwnerAge {
-			read = time.Now()
-			switch gone, err := r.gone(ctx, owner); {
-			case err != nil:
-				return err
-			case gone:
-				return errOwnerGone
-			}
+		if elapsed.Since(read) < maxOwnerAge {
+			return nil
 		}
-		sent = true
-		return nil
+		read = time.Now()
+		gone, err := r.gone(ctx, owner)
+		if err == nil && gone {
+			err = errors.New("the owner was deleted meanwhile")
+		}
+		return err
 	}), ownerReference(v1alpha1.ResponseSessionKind, owner))
-	if errors.Is(applyErr, errOwnerGone) && !sent {
-		return false, nil
-	}
 	if isRefusal(applyErr) || apierrors.IsConflict(applyErr) {
 		return false, fmt.Errorf("unable to set the ownerReference: %w", applyErr)
 	}

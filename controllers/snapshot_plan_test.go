@@ -414,8 +414,8 @@ func TestPlanManyNamespaces(t *testing.T) {
 	}
 }
 
-// TestKnownSnapshots: a bucket is recognized by verified snapshots. After a restore there are none, and the references of all namespaces are
-// used instead.
+// TestKnownSnapshots: verified snapshots identify a bucket. A restore leaves none verified, so what the sessions of all namespaces refer to is used
+// instead.
 func TestKnownSnapshots(t *testing.T) {
 	in := func(store, namespace, name string, verified bool) *sessions.Record {
 		return &sessions.Record{

@@ -120,9 +120,9 @@ func (s *SnapshotSweeper) claim(ctx context.Context, store snapshot.Store) error
 	return store.Claim(ctx, knownSnapshots(s.View.External(), store.Name()))
 }
 
-// knownSnapshots returns the snapshots that identify a bucket as this cluster's own: the verified ones. After a restore there are none, because
-// statuses are not restored. Then it returns everything that sessions refer to, alternating between namespaces, so that an empty bucket is not
-// mistaken for the right one.
+// knownSnapshots returns the verified snapshots, which identify a bucket as this cluster's own. A restore does not bring back statuses, so no snapshot
+// is verified after it. In that case knownSnapshots returns everything that sessions refer to, alternating between namespaces: the operator must
+// not mistake an empty bucket for the right one.
 func knownSnapshots(external []*sessions.Record, store string) []snapshot.Part {
 	var read, unread []snapshot.Part
 	for _, session := range external {

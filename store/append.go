@@ -191,7 +191,7 @@ func (a *appender) again(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	a.next.PreviousResponseID = stored.PreviousResponseID
-	// Whoever expects the turn itself has seen that it was appended.
+	// A caller that expects the turn itself to be the last one has already seen it appended.
 	if expected := a.options.ExpectedPreviousResponseID; expected != nil && *expected != a.responseID {
 		a.next.PreviousResponseID = *expected
 	}

@@ -350,7 +350,8 @@ type scenario struct {
 	// reserve, if set, is a process that reserves a place, and then saves resp_r, or gives it up if release is set.
 	reserve string
 	release bool
-	// fork, if set, is a process that forks the conversation twice, and then, if back is set, ends one fork at its first turn. It may not be combined with rollback: what a fork must have would be unknown.
+	// fork, if set, is a process that forks the conversation twice. If back is set, it then rolls one fork back to its first turn. It may not be
+	// combined with rollback, which would make it unknown what a fork must have.
 	fork string
 	back bool
 	// archive and remove, if set, are processes that archive the conversation, and that delete it with its turns.
@@ -623,8 +624,8 @@ func (sc scenario) explore(t *testing.T, l limits) int {
 	}
 }
 
-// deep makes TestEveryOrder play about ten times as many runs, for some minutes.
-var deep = flag.Bool("deep", false, "explore the orders of appends with one more switch between processes")
+// deep makes TestEveryOrder play about ten times as many runs, which takes minutes.
+var deep = flag.Bool("deep", false, "explore the orders with one more switch between processes")
 
 // TestEveryOrder plays small scenarios in all ways within limits.
 func TestEveryOrder(t *testing.T) {

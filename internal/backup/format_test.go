@@ -336,10 +336,10 @@ func TestTooDeep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Write(nested("a", maxSpecDepth)), w.Write(newTurn("b", "c"))); err != nil {
+	if err := errors.Join(w.Write(nested("a", 9_998)), w.Write(newTurn("b", "c"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Write(nested("c", maxSpecDepth+1)); !errors.Is(err, ErrTooDeep) {
+	if err := w.Write(nested("c", 9_999)); !errors.Is(err, ErrTooDeep) {
 		t.Errorf("got %v, want ErrTooDeep", err)
 	}
 	if err := w.Close(); err != nil {

@@ -24,8 +24,7 @@ import (
 	"hash"
 	"io"
 	"math"
-
-	"github.com/catena-dev/catena/internal/jsonvalue"
+	"slices"
 )
 
 // Writer writes a file.
@@ -49,16 +48,13 @@ func NewWriter(w io.Writer, header Header) (*Writer, error) {
 // ErrTooDeep means that an object is nested so deeply that no reader of the file could decode it. Kubernetes stores such objects.
 var ErrTooDeep = errors.New("it is nested too deeply for a file")
 
-// maxSpecDepth is how deeply a spec may be nested: a line has two levels more, and readers decode 10,000.
-const maxSpecDepth = 10_000 - 2
-
 // Write writes an object, and sets its digest. Nothing is written of one that is ErrTooDeep. A parent must be written before its children, unless Cycle is set, and all sessions before all
 // conversations, and these before all summaries.
 func (w *Writer) Write(o *Object) error {
 	if err := o.parse(math.MaxInt); err != nil {
 		return o.named(err)
 	}
-	if jsonvalue.Depth(jsonvalue.Text(o.Spec)) > maxSpecDepth {
+	if !json.Valid(slices.Concat([]byte("[["), o.Spec, []byte("]]"))) { // a line has two levels more than the spec, and has the same limit
 		return o.named(ErrTooDeep)
 	}
 	if err := w.contents.add(o); err != nil {

@@ -247,8 +247,8 @@ func (p *partial) align(output string) string {
 	return "[" + strings.Join(slices.Concat(aligned, rest), ",") + "]"
 }
 
-// firstOf returns the position of the first item of a type, at or after from, that has no aligned item yet. It returns -1 if there is none, or if
-// from is -1.
+// firstOf returns the index of the first item of a type, starting at from, that is not aligned yet. It returns -1 if no item matches, or if from
+// is -1.
 func (p *partial) firstOf(kind string, from int, aligned []string) int {
 	for i := from; i >= 0 && i < len(p.output); i++ {
 		if aligned[i] == "" && p.output[i].kind == kind {

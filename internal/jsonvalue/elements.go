@@ -90,28 +90,6 @@ func Nodes(raw string) int {
 	return n
 }
 
-// Depth returns how deeply the lists and objects in a raw JSON value are nested, 0 for a value of another kind. It neither recurses nor allocates
-// memory.
-func Depth(raw string) (deepest int) {
-	depth := 0
-	for i := 0; i < len(raw); i++ {
-		switch raw[i] {
-		case '"':
-			end := endOfString(raw, i)
-			if end < 0 {
-				return deepest
-			}
-			i = end - 1
-		case '{', '[':
-			depth++
-			deepest = max(deepest, depth)
-		case '}', ']':
-			depth--
-		}
-	}
-	return deepest
-}
-
 // Unquote returns the string of a raw JSON string. It allocates only if the string has escapes.
 func Unquote(raw string) string {
 	if strings.IndexByte(raw, '\\') >= 0 {

@@ -80,17 +80,6 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-func TestDepth(t *testing.T) {
-	for raw, want := range map[string]int{
-		"": 0, "1": 0, `"[{"`: 0, "[]": 1, `[{},{"a":[1]},[]]`: 3, `{"[[":"\"[["}`: 1, `["a`: 1,
-		strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20): 1 << 20,
-	} {
-		if got := Depth(raw); got != want {
-			t.Errorf("%.20s: got %d, want %d", raw, got, want)
-		}
-	}
-}
-
 // TestElementsAllocateNothing: iterating over a body with many tiny members allocates no memory.
 func TestElementsAllocateNothing(t *testing.T) {
 	raw := []byte(`{"a":[` + strings.Repeat(`{},`, 1<<16) + `{}],"b":"` + strings.Repeat(`\n`, 1<<16) + `"}`)

@@ -102,7 +102,7 @@ func testConversationAppendAgain(t *testing.T, s *suite) {
 func testConversationExpected(t *testing.T, s *suite) {
 	st, c := newConversation(t, s)
 	expect := func(id string) store.AppendOptions { return store.AppendOptions{ExpectedPreviousResponseID: &id} }
-	// Whoever has read the conversation since expects the turn itself.
+	// A caller that reads the conversation again before it retries finds the turn itself at the end.
 	for _, turn := range [][2]string{
 		{"resp_1", ""}, {"resp_1", "resp_1"}, {"resp_2", "resp_1"}, {"resp_1", ""}, {"resp_2", "resp_1"}, {"resp_2", "resp_2"},
 	} {
