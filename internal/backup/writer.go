@@ -48,8 +48,8 @@ func NewWriter(w io.Writer, header Header) (*Writer, error) {
 // ErrTooDeep means that an object is nested so deeply that no reader of the file could decode it. Kubernetes stores such objects.
 var ErrTooDeep = errors.New("it is nested too deeply for a file")
 
-// Write writes an object, and sets its digest. Nothing is written of one that is ErrTooDeep. A parent must be written before its children, unless Cycle is set, and all sessions before all
-// conversations, and these before all summaries.
+// Write writes an object, and sets its digest. If it returns ErrTooDeep, it has written nothing. A parent must be written before its children,
+// unless Cycle is set, and all sessions before all conversations, and these before all summaries.
 func (w *Writer) Write(o *Object) error {
 	if err := o.parse(math.MaxInt); err != nil {
 		return o.named(err)
