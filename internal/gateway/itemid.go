@@ -72,7 +72,7 @@ func (n itemName) id(itemType string) string {
 }
 
 // unstoredID returns the ID of an item of a turn that is not stored, to which the engine has given none, such as
-// msg_resp_0123456789abcdef0123456789abcdef.2. It names nothing: parseItemID rejects it, and withEngineIDs removes it.
+// msg_resp_0123456789abcdef0123456789abcdef.2. It names nothing: parseItemID rejects it, and writeForEngine removes it.
 func (n itemName) unstoredID(itemType string) string {
 	return idPrefix(itemType) + "_" + n.responseID + "." + strconv.Itoa(n.number)
 }
@@ -117,7 +117,7 @@ const approvalMember = "approval_request_id"
 // itemMark is a part of every suffix, and of every ID that unstoredIDs matches.
 const itemMark = "_" + responsePrefix
 
-// behind appends the name to an engine's ID, as in call_abc_resp_0123456789abcdef0123456789abcdef_2. withEngineIDs strips it without a
+// behind appends the name to an engine's ID, as in call_abc_resp_0123456789abcdef0123456789abcdef_2. writeForEngine strips it without a
 // lookup. The store keeps such IDs in three places:
 //
 //   - call_id of calls and their outputs. Clients see it, too. It identifies the conversation of a call that a client returns without its
@@ -157,22 +157,59 @@ func copiedFrom(item string) itemName {
 	return name
 }
 
-// withEngineIDs returns an item as the engine gets it.
-func withEngineIDs(item string) string {
-	if !strings.Contains(item, itemMark) {
-		return item
+// writeForEngine writes an item as the engine gets it: without what the gateway has added to its IDs, and otherwise byte for byte as it is. It
+// copies no ID, because one of a client can have many megabytes. What is added has no escapes.
+func writeForEngine(b *strings.Builder, item string) {
+	if !strings.Contains(item, itemMark) || !jsonvalue.IsObject(item) || !hasAddedIDs(item) {
+		b.WriteString(item)
+		return
 	}
-	for _, member := range []string{"id", "call_id", approvalMember} {
-		id := gjson.Get(item, member).Str
-		switch engine := engineID(id); engine {
-		case id:
-		case "":
-			item = withMember(item, member, "")
-		default:
-			item = withMember(item, member, quote(engine))
+	separator := "{"
+	for key, value := range jsonvalue.Elements(item) {
+		engine, added := rawEngineID(key, value)
+		if added && engine == "" {
+			continue
+		}
+		b.WriteString(separator)
+		b.WriteString(key)
+		b.WriteString(":")
+		if separator = ","; added {
+			b.WriteString(`"`)
+			b.WriteString(engine)
+			b.WriteString(`"`)
+		} else {
+			b.WriteString(value)
 		}
 	}
-	return item
+	if separator == "{" {
+		b.WriteString("{")
+	}
+	b.WriteString("}")
+}
+
+// hasAddedIDs reports whether the gateway has added something to an ID of an item.
+func hasAddedIDs(item string) bool {
+	for key, value := range jsonvalue.Elements(item) {
+		if _, added := rawEngineID(key, value); added {
+			return true
+		}
+	}
+	return false
+}
+
+// rawEngineID is engineID for a member of an item, as raw JSON without quotes. It reports whether the gateway has added something to the ID.
+func rawEngineID(key, value string) (engine string, added bool) {
+	switch key {
+	case `"id"`, `"call_id"`, `"` + approvalMember + `"`:
+	default:
+		return "", false
+	}
+	if !jsonvalue.IsString(value) {
+		return "", false
+	}
+	id := value[1 : len(value)-1]
+	engine = engineID(id)
+	return engine, engine != id
 }
 
 // engineID returns an ID as the engine has given it, or "" if it has given none.

@@ -50,15 +50,61 @@ func TestUnstoredIDs(t *testing.T) {
 			t.Errorf("%q is the item %+v, or longer than 64 characters", id, got)
 		}
 		for _, sent := range []string{id, name.behind(id)} {
-			if got := withEngineIDs(`{"id":"` + sent + `","a":1}`); got != `{"a":1}` {
+			if got := forEngine(`{"id":"` + sent + `","a":1}`); got != `{"a":1}` {
 				t.Errorf("the engine gets %s for %s", got, sent)
 			}
 		}
 	})
 	for _, id := range []string{"msg_1", "msg_resp_1.0", "a.resp_0123456789abcdef0123456789abcdef.0", "x_msg_resp_0123456789abcdef0123456789abcdef.0"} {
-		if item := `{"id":"` + id + `"}`; withEngineIDs(item) != item {
-			t.Errorf("the engine gets %s for %s", withEngineIDs(item), item)
+		if item := `{"id":"` + id + `"}`; forEngine(item) != item {
+			t.Errorf("the engine gets %s for %s", forEngine(item), item)
 		}
+	}
+}
+
+// forEngine returns an item as the engine gets it.
+func forEngine(item string) string {
+	var b strings.Builder
+	writeForEngine(&b, item)
+	return b.String()
+}
+
+// TestForEngine: the engine gets its own IDs, and otherwise what the client has sent, byte for byte.
+func TestForEngine(t *testing.T) {
+	const added, unstored = "_resp_0123456789abcdef0123456789abcdef_2", "msg_resp_0123456789abcdef0123456789abcdef.2"
+	for item, want := range map[string]string{
+		`{"call_id":"call_1` + added + `"}`:                               `{"call_id":"call_1"}`,
+		`{"id":"fc_1` + added + `","call_id":"c` + added + `", "a" : 1 }`: `{"id":"fc_1","call_id":"c","a":1}`,
+		`{"approval_request_id":"m` + added + `"}`:                        `{"approval_request_id":"m"}`,
+		"{\"call_id\":\"\u2028\\u00e9\\\\" + added + `"}`:                 "{\"call_id\":\"\u2028\\u00e9\\\\\"}",
+		`{"id":"` + unstored + `"}`:                                       `{}`,
+		`{"id":"` + unstored + added + `","call_id":"c"}`:                 `{"call_id":"c"}`,
+		`{"id":"a` + added + `","id":"b` + added + `"}`:                   `{"id":"a","id":"b"}`,
+		`{"name":"f` + added + `", "x":{"id":"a` + added + `"} }`:         `{"name":"f` + added + `", "x":{"id":"a` + added + `"} }`,
+		`{"call_id":"call_1\u005f` + added[1:] + `"}`:                     `{"call_id":"call_1\u005f` + added[1:] + `"}`, // no encoder writes this
+		`{"id":7,"call_id":["` + added + `"]}`:                            `{"id":7,"call_id":["` + added + `"]}`,
+		`["id","a` + added + `"]`:                                         `["id","a` + added + `"]`,
+		`"a` + added + `"`:                                                `"a` + added + `"`,
+	} {
+		if got := forEngine(item); got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", item, got, want)
+		}
+	}
+}
+
+// TestForEngineCopiesNothing: the IDs of a client can have as many bytes as its request.
+func TestForEngineCopiesNothing(t *testing.T) {
+	const size = 1 << 20
+	item := `{"type":"function_call_output","call_id":"` + strings.Repeat("\u2028", size/3) + `_resp_0123456789abcdef0123456789abcdef_0"}`
+	result := testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			var written strings.Builder
+			written.Grow(len(item))
+			writeForEngine(&written, item)
+		}
+	})
+	if got := result.AllocedBytesPerOp(); got > 5*size/4 {
+		t.Errorf("%d bytes are allocated for an item of %d", got, len(item))
 	}
 }
 

@@ -151,7 +151,7 @@ func TestInputIsConversation(t *testing.T) {
 			}
 			var savedItems []string
 			for _, item := range gjson.GetBytes(saved.Request, "input").Array() {
-				savedItems = append(savedItems, withEngineIDs(item.Raw))
+				savedItems = append(savedItems, forEngine(item.Raw))
 			}
 			if diff := cmp.Diff(strings.Join(wantSaved, ","), strings.Join(savedItems, ",")); diff != "" {
 				t.Errorf("saved input (-want +got):\n%s", diff)
@@ -569,7 +569,7 @@ func TestClientsSendEverything(t *testing.T) {
 			next := node{id: r.get("id"), client: append(client, own), engine: wantEngine}
 			for k := range 2 {
 				next.client = append(next.client, gjson.Get(r.body, fmt.Sprintf("output.%d", k)).Raw)
-				next.engine = append(next.engine, withEngineIDs(gjson.GetBytes(saved.Response, fmt.Sprintf("output.%d", k)).Raw))
+				next.engine = append(next.engine, forEngine(gjson.GetBytes(saved.Response, fmt.Sprintf("output.%d", k)).Raw))
 			}
 			nodes = append(nodes, next)
 		}

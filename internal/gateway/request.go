@@ -217,12 +217,12 @@ func (q *createRequest) forEngine(history []json.RawMessage) string {
 	separator := ""
 	for _, item := range history {
 		b.WriteString(separator)
-		b.WriteString(withEngineIDs(jsonvalue.Text(item)))
+		writeForEngine(&b, jsonvalue.Text(item))
 		separator = ","
 	}
 	_ = chain.EachInput(own, func(item string) {
 		b.WriteString(separator)
-		b.WriteString(withEngineIDs(item))
+		writeForEngine(&b, item)
 		separator = ","
 	}) // checked when the request was parsed
 	b.WriteString("]}")
