@@ -111,7 +111,8 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, c *call, nex
 	if err := g.admit(c); err != nil {
 		return err
 	}
-	return next(w, r, c)
+	ctx := metered.WithObjects(r.Context(), func(bytes int) { c.reads.note(c.store.Namespace(), int64(bytes)) })
+	return next(w, r.WithContext(ctx), c)
 }
 
 // identify sets the store to the client's namespace.

@@ -81,7 +81,7 @@ func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error
 	return g.checkCalls(ctx, c, q)
 }
 
-// checkCalls returns an error if the turn before has calls without an output, unless the request has their outputs. OpenAI refuses that. An engine
+// checkCalls returns an error if the conversation has calls without an output, unless the request has their outputs. OpenAI refuses that. An engine
 // that accepts it would leave a conversation that strict ones refuse to continue.
 func (g *Gateway) checkCalls(ctx context.Context, c *call, q *createRequest) error {
 	input := q.object.raw("input")
@@ -98,7 +98,7 @@ func (g *Gateway) reserve(ctx context.Context, c *call, t *turn) error {
 	// A reservation ends with its context. Once it is made, it stays although the client disconnects, because the turn is saved even so.
 	kept, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
-	reservation, err := readOne(kept, c, func(ctx context.Context) (*store.Reservation, error) {
+	reservation, err := readObjects(kept, c, func(ctx context.Context) (*store.Reservation, error) {
 		return c.store.Conversations().Reserve(ctx, t.request.conversation, t.id, store.ReserveOptions{Duration: g.options.Reservation})
 	}, func(*store.Reservation) int64 { return 0 })
 	if err != nil {
@@ -132,7 +132,7 @@ func placeLost(cause error) *apiError {
 // confirm returns an error if a stored turn is not part of the conversation to which it was to be added, because it was saved too late. A
 // conversation that was deleted since says nothing about that.
 func (g *Gateway) confirm(ctx context.Context, c *call, session *store.Session) error {
-	_, err := readOne(ctx, c, func(ctx context.Context) (struct{}, error) {
+	_, err := readObjects(ctx, c, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.store.Conversations().Confirm(ctx, session.ConversationID, session.ResponseID)
 	}, func(struct{}) int64 { return 0 })
 	if errors.Is(err, store.ErrConversationNotFound) {
@@ -166,7 +166,7 @@ func (g *Gateway) conversationOptions() store.ResolveOptions {
 
 // load returns the history of a conversation that has a name, and holds its memory. It returns the store's error unchanged.
 func (g *Gateway) load(ctx context.Context, c *call, conversation string, options store.ResolveOptions) (*store.History, error) {
-	return readOne(ctx, c, func(ctx context.Context) (*store.History, error) {
+	return readObjects(ctx, c, func(ctx context.Context) (*store.History, error) {
 		return c.store.Conversations().Load(ctx, conversation, options)
 	}, historyBytes)
 }

@@ -241,12 +241,8 @@ func (g *Gateway) updateConversation(w http.ResponseWriter, r *http.Request, c *
 	if metadata == nil {
 		metadata = json.RawMessage("null")
 	}
-	conversation, err := readStored(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
-		patched, err := c.store.Conversations().Patch(ctx, r.PathValue("id"), store.ConversationPatch{Metadata: metadata})
-		if err == nil {
-			c.reads.note(c.store.Namespace(), conversationBytes(patched))
-		}
-		return patched, err
+	conversation, err := readObjects(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
+		return c.store.Conversations().Patch(ctx, r.PathValue("id"), store.ConversationPatch{Metadata: metadata})
 	}, func(*store.Conversation) int64 { return 0 }) // the metadata is replaced even if there is no memory for the answer
 	if err != nil {
 		return conversationFailed(r.PathValue("id"), err)
@@ -261,11 +257,14 @@ func missingParameter(name string) *apiError {
 
 // deleteConversation deletes a conversation. Its turns stay, and can still be reached by their response IDs.
 func (g *Gateway) deleteConversation(w http.ResponseWriter, r *http.Request, c *call) error {
-	id, conversations := r.PathValue("id"), c.store.Conversations()
+	id := r.PathValue("id")
 	if _, err := getConversation(r.Context(), c, id); err != nil {
 		return conversationFailed(id, err)
 	}
-	if err := conversations.Delete(r.Context(), id, store.DeleteConversationOptions{}); err != nil {
+	_, err := readObjects(r.Context(), c, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.store.Conversations().Delete(ctx, id, store.DeleteConversationOptions{})
+	}, func(struct{}) int64 { return 0 })
+	if err != nil {
 		return conversationFailed(id, err)
 	}
 	writeJSON(w, http.StatusOK, `{"id":`+quote(id)+`,"object":"conversation.deleted","deleted":true}`)

@@ -256,8 +256,19 @@ func readOne[T any](ctx context.Context, c *call, get func(context.Context) (T, 
 	return read(ctx, c, get, size)
 }
 
-// readStored is readOne for one object, and waits until it may be as large as others that the tenant has just read. In a cluster it comes from the
-// kube-apiserver, which does not share out its CPUs among namespaces as the operator does for histories.
+// readObjects is readOne for an operation on objects, such as that of a conversation, and waits until they may be as large as others that the
+// tenant has just read or changed. In a cluster they come from the kube-apiserver, which does not share out its CPUs among namespaces as the operator
+// does for histories, and whose client notes how large they are: see handle.
+func readObjects[T any](ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64) (result T, err error) {
+	end, err := c.reads.begin(ctx, c.store.Namespace())
+	if err != nil {
+		return result, err
+	}
+	defer end(0)
+	return readOne(ctx, c, get, size)
+}
+
+// readStored is readObjects for one object, whose bodies count too, wherever they are stored.
 func readStored[T any](ctx context.Context, c *call, get func(context.Context) (T, error), size func(T) int64) (result T, err error) {
 	end, err := c.reads.begin(ctx, c.store.Namespace())
 	if err != nil {

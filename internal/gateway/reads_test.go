@@ -19,12 +19,14 @@ package gateway
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/memory"
 )
 
@@ -120,6 +122,31 @@ func TestLargeReadsWait(t *testing.T) {
 func TestWholeReadsCount(t *testing.T) {
 	t.Run("failed", func(t *testing.T) { wantCounted(t, errors.New("failed")) })
 	t.Run("small result", func(t *testing.T) { wantCounted(t, nil) })
+}
+
+// TestObjectsCount: what an operation on a conversation reads and changes counts for the next ones, however little of it is returned.
+func TestObjectsCount(t *testing.T) {
+	const units = 5
+	f, _ := startConversation(t, nil)
+	f.store.Conversations = &hookedConversations{Conversations: f.store.Conversations, onUpdate: func(
+		ctx context.Context, next func() (*driver.Conversation, error),
+	) (*driver.Conversation, error) {
+		metered.Object(ctx, units*readUnit)
+		return next()
+	}}
+	f.gateway.reads.now = func() time.Time { return time.Unix(0, 0) }
+	for _, last := range []string{"", "store"} {
+		f.gateway.reads.last.Clear()
+		switch last {
+		case "":
+			f.create(`{"conversation":"conv_1","input":"a"}`)
+		default:
+			f.do(http.MethodPost, "/v1/conversations/conv_1", `{"metadata":{}}`)
+		}
+		if got := f.gateway.reads.expected("default"); got != 1+units {
+			t.Errorf("the next object counts as %d, want %d", got, 1+units)
+		}
+	}
 }
 
 // wantCounted reads an object with a result.

@@ -99,7 +99,7 @@ func (g *Gateway) endBefore(ctx context.Context, c *call, session *store.Session
 		ends, err = g.endsAt(ctx, c, conversation.Head, session.ResponseID)
 	}
 	if ends {
-		_, err = readOne(ctx, c, func(ctx context.Context) (*store.Conversation, error) {
+		_, err = readObjects(ctx, c, func(ctx context.Context) (*store.Conversation, error) {
 			return c.store.Conversations().Rollback(ctx, id, session.PreviousResponseID)
 		}, func(*store.Conversation) int64 { return 0 })
 	}

@@ -97,6 +97,7 @@ func Get(ctx context.Context, client rest.Interface, resource string, name types
 
 // decode decodes an object as the API server has sent it.
 func decode(ctx context.Context, raw []byte, into runtime.Object) error {
+	metered.Object(ctx, len(raw))
 	return metered.Process(ctx, len(raw), func() error {
 		if err := json.Unmarshal(raw, into); err != nil {
 			return fmt.Errorf("%w: %w", ErrUndecodable, err)
@@ -190,6 +191,7 @@ func readMetadata(ctx context.Context, request *rest.Request) (*metav1.ObjectMet
 	if err != nil {
 		return nil, err
 	}
+	metered.Object(ctx, len(raw))
 	object, err := jsonvalue.ParseObject(raw)
 	if err != nil {
 		return nil, fmt.Errorf("the response of the API server %w", err)
@@ -343,5 +345,6 @@ func Delete(
 	if err != nil || gjson.GetBytes(answer, "kind").Str == "Status" {
 		return nil, err
 	}
+	metered.Object(ctx, len(answer))
 	return answer, nil
 }

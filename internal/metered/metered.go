@@ -53,6 +53,21 @@ func taker(ctx context.Context) func(int64) error {
 	return take
 }
 
+type objectsKey struct{}
+
+// WithObjects returns a context whose operations call note with the size of each object of an API server that they have read or changed, in
+// bytes, possibly from several goroutines at once.
+func WithObjects(ctx context.Context, note func(bytes int)) context.Context {
+	return context.WithValue(ctx, objectsKey{}, note)
+}
+
+// Object is called with the size of an object that was received from an API server.
+func Object(ctx context.Context, bytes int) {
+	if note, ok := ctx.Value(objectsKey{}).(func(int)); ok {
+		note(bytes)
+	}
+}
+
 type turnsKey struct{}
 
 // Turns calls work, which processes a number of bytes and waits for nothing, when the caller may do so. It returns the error of work, or another

@@ -226,7 +226,9 @@ func (r *chunkReader) readObject(name types.NamespacedName) error {
 		return err
 	}
 	defer r.store.reads.Release(name.Namespace, 1)
-	return kubeclient.ReadInto(r.ctx, kubeclient.GetAt(r.store.client, kubeclient.Chunks, name, r.resourceVersion), &r.object)
+	err := kubeclient.ReadInto(r.ctx, kubeclient.GetAt(r.store.client, kubeclient.Chunks, name, r.resourceVersion), &r.object)
+	metered.Object(r.ctx, r.object.Len()) // which may be larger than the reference says
+	return err
 }
 
 // decodeChunk decodes only what is needed of a chunk as the API server sends it, in a tenth of the time that all of it takes, and appends
