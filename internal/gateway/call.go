@@ -50,14 +50,16 @@ type call struct {
 	upstreamKey string
 	// engineCalled is set once the engine may have started a response.
 	engineCalled bool
+	// repeats is set once a repeated request might have its effects again.
+	repeats bool
 	// socket is set if the response is sent to a WebSocket connection.
 	socket *socketTurn
 	// idempotencyKey is the client's Idempotency-Key, or empty.
 	idempotencyKey string
 }
 
-// retryRunsAgain reports whether a retry of the request might run and bill the model again, and create a second turn.
-func (c *call) retryRunsAgain() bool { return c.engineCalled && c.idempotencyKey == "" }
+// retryRunsAgain reports whether a retry of the request might run and bill the model again, or create a second turn.
+func (c *call) retryRunsAgain() bool { return (c.engineCalled || c.repeats) && c.idempotencyKey == "" }
 
 // handle wraps a handler: it identifies the client, limits the duration, writes errors, logs the request and records metrics.
 func (g *Gateway) handle(next handler) http.Handler {

@@ -92,6 +92,7 @@ func (g *Gateway) appendItems(ctx context.Context, c *call, t *turn) error {
 	if err := g.checkDepth(ctx, c, t.request.conversation); err != nil {
 		return err
 	}
+	c.repeats = true // even after an error, the turn may be stored
 	return g.saveItems(ctx, c, t)
 }
 
@@ -230,10 +231,10 @@ func (g *Gateway) readItems(ctx context.Context, c *call, p *page, conversation 
 		}
 		options.After = history.CursorAfter(after.responseID, after.number, options)
 	}
-	for {
+	for first := true; ; first = false {
 		h, err := g.load(ctx, c, conversation, options)
 		switch {
-		case errors.Is(err, store.ErrInvalid) && options.Limit == store.MaxLimit: // the cursor is that of the store
+		case errors.Is(err, store.ErrInvalid) && !first: // the cursor is that of the store
 			return conversationFailed(conversation, store.ErrConflict)
 		case errors.Is(err, store.ErrInvalid) && p.options.cursor != "":
 			return p.unknownCursor()
@@ -247,7 +248,7 @@ func (g *Gateway) readItems(ctx context.Context, c *call, p *page, conversation 
 		if p.more || h.Next == "" {
 			return nil
 		}
-		options.After, options.Limit = h.Next, store.MaxLimit // some are hidden
+		options.After, options.Limit = h.Next, min(2*options.Limit, store.MaxLimit) // some are hidden
 	}
 }
 
@@ -293,9 +294,12 @@ func (g *Gateway) deleteItem(w http.ResponseWriter, r *http.Request, c *call) er
 	if err != nil {
 		return err
 	}
-	conversation, err := readStored(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
+	conversation, err := readObjects(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
 		return c.store.Conversations().HideItem(ctx, id, name.responseID, name.number)
 	}, func(*store.Conversation) int64 { return 0 }) // the item is hidden even if there is no memory for the answer
+	if errors.Is(err, store.ErrNotFound) { // its turn was deleted meanwhile
+		return notInConversation(item)
+	}
 	if err != nil {
 		return conversationFailed(id, err)
 	}

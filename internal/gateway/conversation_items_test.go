@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -229,6 +230,77 @@ func TestListManyHiddenItems(t *testing.T) {
 		if diff := cmp.Diff(want, r.itemIDs()); diff != "" || r.get("has_more") != "false" {
 			t.Errorf("%s: got %s (-want +got):\n%s", query, r.body, diff)
 		}
+	}
+}
+
+// TestListAfterHiddenItem: a hidden item makes a page read few more items.
+func TestListAfterHiddenItem(t *testing.T) {
+	f, _ := startConversation(t, nil)
+	const path = "/v1/conversations/conv_1/items"
+	ids := f.do(http.MethodPost, path, `{"items":[`+strings.TrimSuffix(strings.Repeat(userMessage("a")+",", 20), ",")+"]}").itemIDs()
+	f.do(http.MethodDelete, path+"/"+ids[19], "")
+	before := f.store.resolved.Load()
+	r := f.do(http.MethodGet, path+"?limit=1", "")
+	if diff := cmp.Diff([]string{ids[18]}, r.itemIDs()); diff != "" || r.get("has_more") != "true" {
+		t.Errorf("got %s (-want +got):\n%s", r.body, diff)
+	}
+	if read := f.store.resolved.Load() - before; read > 6 {
+		t.Errorf("%d items were read for one", read)
+	}
+}
+
+// TestDeletedItemVanishes: an item whose turn is deleted while it is being removed is not there, as a moment later.
+func TestDeletedItemVanishes(t *testing.T) {
+	f, _ := startConversation(t, nil)
+	const path = "/v1/conversations/conv_1/items"
+	item := f.do(http.MethodPost, path, `{"items":[`+userMessage("a")+`]}`).itemIDs()[0]
+	turn, reads := f.turns(conv)[0], 0
+	f.store.onResolve = func(context.Context) error {
+		if reads++; reads == 2 { // it was found before
+			f.store.onResolve = nil
+			if r := f.do(http.MethodDelete, "/v1/responses/"+turn, ""); r.status != http.StatusOK {
+				t.Errorf("got %d %s", r.status, r.body)
+			}
+		}
+		return nil
+	}
+	r := f.do(http.MethodDelete, path+"/"+item, "")
+	if r.status != http.StatusNotFound || !strings.Contains(r.get("error.message"), "not found in conversation") {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+}
+
+// TestCreateItemsLost: items that may have been appended are not appended again by a client that repeats the request, unless it has a key.
+func TestCreateItemsLost(t *testing.T) {
+	for name, tc := range map[string]struct {
+		key  []string
+		want string // X-Should-Retry
+	}{
+		"without a key": {want: "false"},
+		"with a key":    {key: key("k")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, _ := startConversation(t, nil)
+			f.store.onSave = func(_ context.Context, _ *store.Session, next func() error) error {
+				if err := next(); err != nil {
+					t.Error(err)
+				}
+				return &store.Error{Code: store.CodeUnreachable, Retryable: true}
+			}
+			const path = "/v1/conversations/conv_1/items"
+			body := `{"items":[` + userMessage("a") + `]}`
+			r := f.do(http.MethodPost, path, body, tc.key...)
+			if got := r.header.Get("X-Should-Retry"); r.status != http.StatusServiceUnavailable || got != tc.want {
+				t.Errorf("got %d %s, X-Should-Retry %q", r.status, r.body, got)
+			}
+			f.store.onSave = nil
+			if tc.key != nil {
+				f.do(http.MethodPost, path, body, tc.key...)
+			}
+			if got := f.turns(conv); len(got) != 1 {
+				t.Errorf("got the turns %v, want 1", got)
+			}
+		})
 	}
 }
 
