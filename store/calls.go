@@ -26,26 +26,18 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// UnansweredCall returns the ID of a call in the last turn of a history for which neither that turn nor an input has an output, or the empty
-// string: Conversations.Append refuses such a turn, as OpenAI does. It is the empty string, too, if the input has a compaction item, which
-// replaces what is before it. The history must have its Origins and its last items, in ascending order. The input is the `input` of a request,
-// as JSON.
+// UnansweredCall returns the ID of a call in a history for which neither that nor an input has an output, or the empty string: OpenAI refuses such an
+// input. It is the empty string, too, if the input has a compaction item, which replaces what is before it. The history must have all its
+// items, in ascending order. The input is the `input` of a request, as JSON.
 func UnansweredCall(h *History, input string) string {
-	first := len(h.Items)
-	for _, origin := range slices.Backward(h.Origins) {
-		if origin.ResponseID != h.Parent.ResponseID || origin.Count < 0 || origin.Count > first {
-			break
-		}
-		first -= origin.Count
+	var all calls
+	for _, item := range h.Items {
+		all.add(jsonvalue.Text(item))
 	}
-	var last calls
-	for _, item := range h.Items[first:] {
-		last.add(jsonvalue.Text(item))
-	}
-	return last.unanswered(input)
+	return all.unanswered(input)
 }
 
-// unanswered is UnansweredCall for a turn that was read with its bodies. Hidden items are not there.
+// unanswered is UnansweredCall for the last turn of a history alone, which was read with its bodies. Hidden items are not there.
 func unanswered(turn *Session, hidden []HiddenItem, next *Session) string {
 	var last calls
 	number := 0 // as in Origin

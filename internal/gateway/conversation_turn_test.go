@@ -289,6 +289,31 @@ func TestConversationCalls(t *testing.T) {
 	}
 }
 
+// TestEarlierConversationCalls: a call without an output remains one, however many items follow it, or if its output was removed.
+func TestEarlierConversationCalls(t *testing.T) {
+	const path, asked = "/v1/conversations/conv_1/items", `{"type":"function_call","call_id":"call_1","name":"f","arguments":"{}"}`
+	const answered = `{"type":"function_call_output","call_id":"call_1","output":"1"}`
+	f, replica := startConversation(t, nil)
+	for _, item := range []string{asked, userMessage("a"), userMessage("b")} {
+		f.do(http.MethodPost, path, `{"items":[`+item+`]}`)
+	}
+	wantRefused := func() {
+		t.Helper()
+		for _, g := range []*fixture{f, replica} {
+			r := g.do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"hi"}`)
+			if want := "No tool output found for function call call_1."; r.status != http.StatusBadRequest || r.get("error.message") != want {
+				t.Errorf("got %d %s, want %q", r.status, r.body, want)
+			}
+		}
+	}
+	wantRefused()
+	output := f.do(http.MethodPost, path, `{"items":[`+answered+`]}`).itemIDs()[0]
+	f.create(`{"conversation":"conv_1","input":"hi"}`)
+	f.do(http.MethodDelete, path+"/"+output, "")
+	wantRefused()
+	f.create(`{"conversation":"conv_1","input":[` + answered + `]}`)
+}
+
 // TestConversationClientGone: if the client goes away, the conversation can be continued; if the engine is to finish nevertheless, it is part
 // of the conversation.
 func TestConversationClientGone(t *testing.T) {
