@@ -49,6 +49,14 @@ func InTurns(all []string) iter.Seq[string] {
 	return inTurns(slices.Values(all), func(one string) string { return one[:1] })
 }
 
+// Each makes one request per element, without a limit of time.
+func Each[T any](all []T, request func(T) error) (left bool, err error) {
+	return each(slices.Values(all), func() bool { return false }, request)
+}
+
+// MaxPlanned is for Plan what maxKeptChunks is for a sweep.
+const MaxPlanned = 2_000
+
 // Plan returns what a sweep does with the parts that it found, given the keys to which sessions refer.
 func Plan(l SweepLimits, parts []snapshot.Part, referenced []snapshot.Part, now time.Time) (mark, unmark []snapshot.Part, due [][]snapshot.Part) {
 	known := &references{found: map[snapshotKey]bool{}}
@@ -57,7 +65,7 @@ func Plan(l SweepLimits, parts []snapshot.Part, referenced []snapshot.Part, now 
 	}
 	found, err := known.compare(func(yield func(snapshot.Part, error) bool) {
 		slices.Values(parts)(func(part snapshot.Part) bool { return yield(part, nil) })
-	}, maxKeptChunks)
+	}, MaxPlanned)
 	if err != nil {
 		panic(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -243,6 +244,51 @@ func TestSweepsContinue(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, lists); diff != "" {
 		t.Errorf("lists (-want +got):\n%s", diff)
+	}
+}
+
+// TestEachReturnsOneError: a phase of a sweep keeps one error of many, and ends when the server cannot be reached.
+func TestEachReturnsOneError(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err      error
+		wantMade int
+		want     string
+	}{
+		"refused":       {err: errors.New("no"), wantMade: 1000, want: "no (and 999 more failures)"},
+		"not reachable": {err: syscall.ECONNREFUSED, wantMade: 1, want: syscall.ECONNREFUSED.Error()},
+		"deadline":      {err: context.DeadlineExceeded, wantMade: 1, want: context.DeadlineExceeded.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made := 0
+			left, err := controllers.Each(slices.Repeat([]int{1}, 1000), func(int) error {
+				made++
+				return tc.err
+			})
+			if made != tc.wantMade || left != (made == 1) || err == nil || err.Error() != tc.want || !errors.Is(err, tc.err) {
+				t.Errorf("%d requests, left: %t, error %v", made, left, err)
+			}
+		})
+	}
+}
+
+// TestHoldOffDespiteReleases: a tenant whose sessions come and go all the time does not keep the hold-off of a bucket from ever beginning.
+func TestHoldOffDespiteReleases(t *testing.T) {
+	c := newContest(t, bucketStore(t))
+	c.sweeper.Limits.HoldOff = 24 * time.Hour
+	c.large.writeMany(t, 5)
+	for part, err := range c.store.List(t.Context()) {
+		if err == nil { // from before a restore of the cluster
+			err = c.store.Mark(t.Context(), part, c.small.clock.Now())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.small.releases.Add(part.Session.Namespace, part.Key) // its session was restored and deleted again
+	}
+	c.sweep(t, time.Minute)
+	c.large.wantCount(t, 5, 0)
+	if _, begun, err := c.store.HeldOff(t.Context()); !begun || err != nil {
+		t.Errorf("begun: %t, error %v", begun, err)
 	}
 }
 

@@ -103,8 +103,6 @@ type sweepPlan struct {
 	omitted map[string]int
 	// stored counts the snapshots of each namespace.
 	stored map[string]int
-	// remarks is set if the next sweep marks snapshots that this one unmarks.
-	remarks bool
 	// outdated reports whether a session has ceased to refer to the snapshot of a marked part since the part was marked.
 	outdated func(marked snapshot.Part) bool
 }
@@ -119,7 +117,6 @@ func (l SweepLimits) plan(found *comparison, now time.Time, outdated func(marked
 		kept[key.namespace]++
 		if slices.ContainsFunc(parts, outdated) {
 			p.unmark = append(p.unmark, slices.DeleteFunc(slices.Clone(parts), func(part snapshot.Part) bool { return !outdated(part) })...)
-			p.remarks = true
 			continue
 		}
 		switch l.stageOf(parts, now) {

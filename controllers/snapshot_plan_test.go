@@ -165,8 +165,8 @@ func TestPlanShare(t *testing.T) {
 		"others are within the share":     {used: counts{"b": 200}, unused: counts{"a": 1000, "b": 200}, want: counts{"b": 200}},
 		"too many of two namespaces":      {used: counts{"c": 5}, unused: counts{"a": 101, "b": 101, "c": 1}, want: counts{"c": 1}},
 		"fewer than a namespace in use":   {used: counts{"a": 300}, unused: counts{"a": 300, "b": 290}, want: counts{"a": 300}},
-		"more than a sweep keeps":         {used: counts{"a": 200_000}, unused: counts{"a": 150_000}, want: counts{"a": 100_000}},
-		"too many, most are not kept":     {used: counts{"a": 120_000}, unused: counts{"a": 150_000}},
+		"more than a sweep keeps":         {used: counts{"a": 4_000}, unused: counts{"a": 3_000}, want: counts{"a": controllers.MaxPlanned}},
+		"too many, most are not kept":     {used: counts{"a": 2_400}, unused: counts{"a": 3_000}},
 		"all lost, a few each":            {unused: counts{"a": 40, "b": 40, "c": 40, "d": 40}},
 		"all lost, one has most":          {unused: counts{"a": 1000, "b": 100}},
 		"all lost, then some turns saved": {used: counts{"a": 20, "b": 20}, unused: counts{"a": 1000, "b": 40}},
@@ -268,7 +268,7 @@ func TestPlanShareOfAny(t *testing.T) {
 // on the other: a chunk that keeps its mark is deleted together with its session.
 func TestPlanManyChunks(t *testing.T) {
 	type planned struct{ mark, unmark, due int }
-	const limit = 100_000
+	const limit = controllers.MaxPlanned
 	tests := map[string]struct{ stored, want planned }{
 		"all":                               {stored: planned{mark: 1, unmark: 3, due: 2}, want: planned{mark: 1, unmark: 3, due: 2}},
 		"more to delete than a sweep keeps": {stored: planned{unmark: 3, due: limit + 50}, want: planned{unmark: 3, due: limit}},
@@ -310,7 +310,7 @@ func TestPlanDroppedSnapshot(t *testing.T) {
 	long := now.Add(-48 * time.Hour)
 	var parts []snapshot.Part
 	for _, namespace := range []string{"a", "b", "c", "d"} {
-		for i := range 80_000 {
+		for i := range controllers.MaxPlanned * 4 / 5 {
 			key := "the only one" // of d
 			if namespace != "d" {
 				key = fmt.Sprint(i)
@@ -327,14 +327,14 @@ func TestPlanDroppedSnapshot(t *testing.T) {
 			t.Errorf("%d parts of the dropped snapshot are due", len(snapshot))
 		}
 	}
-	if len(due) < 100_000 {
+	if len(due) < controllers.MaxPlanned {
 		t.Errorf("%d snapshots are due", len(due))
 	}
 }
 
 // TestPlanManyNamespacesWithinShare: that other namespaces have many chunks does not make the due ones of a namespace look like more than they are.
 func TestPlanManyNamespacesWithinShare(t *testing.T) {
-	const stored, unreferenced, expired = 100_000, 90_000, 30_000
+	const stored, unreferenced, expired = controllers.MaxPlanned, controllers.MaxPlanned * 9 / 10, controllers.MaxPlanned * 3 / 10
 	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 	long := now.Add(-48 * time.Hour)
 	var parts, referenced []snapshot.Part
@@ -353,7 +353,7 @@ func TestPlanManyNamespacesWithinShare(t *testing.T) {
 			referenced = append(referenced, part)
 		}
 	}
-	for i := range 100_000 {
+	for i := range controllers.MaxPlanned {
 		for _, namespace := range []string{"b", "c", "d", "e", "f"} {
 			add(namespace, fmt.Sprint(i), now)
 		}
@@ -366,7 +366,7 @@ func TestPlanManyNamespacesWithinShare(t *testing.T) {
 
 // TestPlanManyNamespaces: of the chunks of many namespaces, a sweep keeps a limited number in total, and all of a namespace with few.
 func TestPlanManyNamespaces(t *testing.T) {
-	const limit, perSnapshot, few = 100_000, 3, 10
+	const limit, perSnapshot, few = controllers.MaxPlanned, 3, 10
 	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 	long := now.Add(-48 * time.Hour)
 	for name, returned := range map[string]bool{"to delete": false, "to unmark": true} {

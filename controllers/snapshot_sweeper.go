@@ -19,11 +19,13 @@ package controllers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"slices"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -192,7 +194,7 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (resu
 	errs := []error{err}
 	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
 	// A part that cannot be marked does not prevent the deletion of others.
-	result, undeleted, err := s.delete(ctx, store, plan, found.returned, unmarked || plan.remarks)
+	result, undeleted, err := s.delete(ctx, store, plan, found.returned, unmarked)
 	if errs = append(errs, err); result == sweepCompleted && errors.Join(errs...) != nil {
 		result = sweepFailed
 	}
@@ -255,28 +257,40 @@ func (s *SnapshotSweeper) phase() (over func() bool) {
 	return func() bool { return !s.Clock.Now().Before(end) }
 }
 
-// each makes one request per element and returns the errors. It stops when the phase is over, or after the first request that times out,
-// because each of the others would take as long. It reports whether it left some out. The next sweep makes them.
+// each makes one request per element, and returns the first error, with the number of the others: a tenant can cause any number of requests. It
+// stops when the phase is over, or after the first request that times out or does not reach the server, because each of the others would fail
+// in the same way. It reports whether it left some out. The next sweep makes them.
 func each[T any](all iter.Seq[T], over func() bool, request func(T) error) (left bool, err error) {
-	var errs []error
+	failed := 0
 	for one := range all {
-		if over() {
-			return true, errors.Join(errs...)
+		if left = over(); left {
+			break
 		}
-		err := request(one)
-		errs = append(errs, err)
-		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-			return true, errors.Join(errs...)
+		failure := request(one)
+		if failure == nil {
+			continue
+		}
+		if failed++; err == nil {
+			err = failure
+		}
+		left = errors.Is(failure, context.DeadlineExceeded) || errors.Is(failure, context.Canceled) || utilnet.IsConnectionRefused(failure)
+		if left {
+			break
 		}
 	}
-	return false, errors.Join(errs...)
+	if failed > 1 {
+		err = fmt.Errorf("%w (and %d more failures)", err, failed-1)
+	}
+	return left, err
 }
 
 // holdOff reports whether a sweep must not delete. If sessions have returned, a restore may be in progress.
 //
 // Only the return of a session that was missing when the hold-off began prolongs it. Its snapshot was marked before, or was too young for
 // that, and was marked by a sweep within the grace period. Otherwise a tenant could prolong the hold-off for all others by deleting sessions
-// and creating one of them again from time to time. So the hold-off begins only once no snapshots remain to be marked.
+// and creating one of them again from time to time. So the hold-off begins only once no snapshots remain to be marked. It does not wait for
+// those that the next sweep marks again, because their sessions were deleted since their marks: a tenant could see to it that there always are
+// some.
 func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, returned []snapshot.Part, unmarked bool) (bool, error) {
 	h, begun, err := store.HeldOff(ctx)
 	switch {
