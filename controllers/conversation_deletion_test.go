@@ -429,6 +429,50 @@ func TestDeletionOfSnapshots(t *testing.T) {
 	})
 }
 
+// TestChunksOfRestoredTurn: a turn that is restored while its chunks are about to be deleted keeps them.
+func TestChunksOfRestoredTurn(t *testing.T) {
+	ns := env.NewNamespace(t)
+	restored := make(chan struct{})
+	restore := func() {}
+	var once sync.Once
+	throughOperator(t, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/"+ns+"/responsesessions/a") {
+			once.Do(func() { restore() })
+		}
+		return response, err
+	})
+	ref, err := snapshot.Write(t.Context(), chunkStore(t), types.NamespacedName{Namespace: ns, Name: "a"}, snapshot.Bodies{Request: []byte(`{"input":"hi"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := func(of *v1alpha1.ResponseSession) *v1alpha1.ResponseSession {
+		of.Spec.Request, of.Spec.Response, of.Spec.Snapshot = nil, nil, ref
+		return of
+	}
+	create(t, session(turnOf("conv_1", ns, "a")))
+	wantVerdicts(t, ns, map[string]verdict{"a": resolved(1, "a")})
+	settle(t, ns)
+	restore = func() {
+		defer close(restored)
+		testutil.Eventually(t, func(context.Context) error {
+			err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "a"}, &v1alpha1.ResponseSession{})
+			if !apierrors.IsNotFound(err) {
+				return fmt.Errorf("the deleted turn still exists: %v", err)
+			}
+			return nil
+		})
+		create(t, session(turn(ns, "a")))
+	}
+	converse(t, ns, "conv_1", `{"headResponseID":"a","state":"Deleting"}`)
+	<-restored
+	wantDeleted(t, ns, "conv_1", "a")
+	if got := testsession.Chunks(t, env.Client, ns); len(got) != 1 {
+		t.Errorf("got %d chunks, want 1", len(got))
+	}
+	wantVerdicts(t, ns, map[string]verdict{"a": resolved(1, "a")})
+}
+
 // TestDeletionLooksAfterWait: a turn that is continued while its deletion waits, because the namespace keeps its pace, is kept.
 func TestDeletionLooksAfterWait(t *testing.T) {
 	turnDeletions = 40 // ten cost as much as the burst, and the clock stands still

@@ -229,7 +229,8 @@ func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (delet
 	}
 	// Chunks are deleted with their session, as by garbage collection. An object in a bucket stays for the grace period, for a restore.
 	if hasChunks(turn) {
-		if err := d.Snapshots.Delete(ctx, turn.NamespacedName(), turn.Snapshot); err != nil {
+		restored := func(ctx context.Context) (bool, error) { return d.isStoredAgain(ctx, turn) }
+		if err := d.Snapshots.Delete(ctx, turn.NamespacedName(), turn.Snapshot, restored); err != nil {
 			log.FromContext(ctx).Error(err, "Unable to delete the chunks of a turn with it: the next sweeps do that", "turn", turn.Name)
 		}
 	}
@@ -243,4 +244,16 @@ func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (delet
 	}
 	d.current = true
 	return true, nil
+}
+
+// isStoredAgain reports whether another turn has the name of one that was deleted, which may be the same one, restored from a backup.
+func (d *turnDeletion) isStoredAgain(ctx context.Context, turn *sessions.Record) (bool, error) {
+	current, err := kubeclient.GetMetadata(ctx, d.Client, kubeclient.Sessions, turn.NamespacedName())
+	switch {
+	case kubeclient.IsGone(err, kubeclient.Sessions, turn.Name):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("unable to look whether the turn was restored: %w", err)
+	}
+	return current.UID != turn.UID.Text(), nil
 }

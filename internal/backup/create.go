@@ -185,7 +185,7 @@ const discardTimeout = 10 * time.Second
 func (i *importer) discard(ctx context.Context, name types.NamespacedName, ref *v1alpha1.SnapshotReference) error {
 	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
 	defer cancel()
-	return i.stores.Delete(ctx, name, ref)
+	return i.stores.Delete(ctx, name, ref, nil)
 }
 
 // parentUID returns the UID of the parent if the object may have an ownerReference to it. It is empty if the parent of a session does not

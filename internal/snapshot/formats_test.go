@@ -135,7 +135,7 @@ func TestNewerParts(t *testing.T) {
 	}
 	for _, key := range []string{key, "f2." + key} {
 		ref := &v1alpha1.SnapshotReference{Store: store.Name(), Key: key, Parts: 1, Format: 2}
-		if err := (Stores{store}).Delete(t.Context(), session, ref); err != nil {
+		if err := (Stores{store}).Delete(t.Context(), session, ref, nil); err != nil {
 			t.Error(err)
 		}
 	}

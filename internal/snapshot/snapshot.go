@@ -186,13 +186,11 @@ const maxDeletedParts = 256
 func DeletedParts(ref *v1alpha1.SnapshotReference) int { return min(int(ref.Parts), maxDeletedParts) }
 
 // Delete removes the snapshot of a reference, but no part of another session's, unless the store belongs to another cluster. It does nothing if
-// the reference names none of these stores, or has a format that only a newer build supports: that build's operator removes the parts.
-func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) error {
-	return s.delete(ctx, session, ref, DeletedParts(ref))
-}
-
-// delete is Delete for the first parts.
-func (s Stores) delete(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, parts int) error {
+// the reference names none of these stores, or has a format that only a newer build supports: that build's operator removes the parts. If
+// needed is not nil, it is called just before the parts are deleted, after all waits. If it returns true or an error, they stay.
+func (s Stores) Delete(
+	ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, needed func(context.Context) (bool, error),
+) error {
 	store := s.named(ref.Store)
 	if store == nil || ref.Format > v1alpha1.MaxSnapshotFormat {
 		return nil
@@ -202,11 +200,16 @@ func (s Stores) delete(ctx context.Context, session types.NamespacedName, ref *v
 	}
 	stored := []Part{{Session: session, Key: ref.Key}}
 	if chunks, ok := store.(*chunkStore); ok { // the name of a chunk does not have that of its session, so the reference can be to another's
-		found, err := chunks.Find(ctx, session, ref.Key, parts)
+		found, err := chunks.Find(ctx, session, ref.Key, DeletedParts(ref))
 		if err != nil {
 			return err
 		}
 		stored = found
+	}
+	if needed != nil {
+		if is, err := needed(ctx); is || err != nil {
+			return err
+		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(partsAtOnce)

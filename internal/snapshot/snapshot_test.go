@@ -441,7 +441,7 @@ func TestManyParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	ref := &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, Key: newKey(), Parts: 10_000}
-	if err := (Stores{NewChunkStore(client)}).Delete(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, ref); err != nil {
+	if err := (Stores{NewChunkStore(client)}).Delete(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, ref, nil); err != nil {
 		t.Error(err)
 	}
 	if got := looked.Load(); got != maxDeletedParts {

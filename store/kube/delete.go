@@ -55,12 +55,8 @@ func (c *cluster) Delete(ctx context.Context, namespace, responseID string, opti
 	if err := c.waitUntilGone(ctx, namespace, responseID); err != nil || deleted.Spec.Snapshot == nil {
 		return err
 	}
-	// The turn may have been restored meanwhile.
-	if needed, err := c.needsSnapshot(ctx, namespace, responseID, deleted.Spec.Snapshot.Key); needed || err != nil {
-		return err
-	}
-	// The snapshot is a dependent too, and was orphaned with the others.
-	if err := c.reads.Delete(ctx, objectName(namespace, responseID), deleted.Spec.Snapshot); err != nil {
+	// The snapshot is a dependent too, and was orphaned with the others. The turn may have been restored meanwhile.
+	if err := c.deleteSnapshot(ctx, namespace, responseID, deleted.Spec.Snapshot); err != nil {
 		return toError(ctx, responseID, "delete the bodies of the turn", err)
 	}
 	return nil

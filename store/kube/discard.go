@@ -49,7 +49,7 @@ func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, er
 	if object != nil && object.Spec.Snapshot != nil && s.wrote(object.Spec.Snapshot) {
 		return
 	}
-	_ = s.reads.Delete(ctx, objectName(s.namespace, s.session.ResponseID), s.written.Snapshot) // see discardTimeout
+	_ = s.reads.Delete(ctx, objectName(s.namespace, s.session.ResponseID), s.written.Snapshot, nil) // see discardTimeout
 }
 
 // discardReplaced removes the snapshot of the version that a successful overwrite has replaced: no quota counts it any more. One that
@@ -62,10 +62,14 @@ func (s *save) discardReplaced(ctx context.Context, object *v1alpha1.ResponseSes
 	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
 	defer cancel()
 	// The save may have taken minutes since, and someone may have restored the replaced version.
-	if needed, err := s.needsSnapshot(ctx, s.namespace, s.session.ResponseID, s.replaced.Key); needed || err != nil {
-		return
-	}
-	_ = s.reads.Delete(ctx, objectName(s.namespace, s.session.ResponseID), s.replaced) // see discardTimeout
+	_ = s.deleteSnapshot(ctx, s.namespace, s.session.ResponseID, s.replaced) // see discardTimeout
+}
+
+// deleteSnapshot removes a snapshot of a turn, unless the stored turn refers to it.
+func (c *cluster) deleteSnapshot(ctx context.Context, namespace, responseID string, ref *v1alpha1.SnapshotReference) error {
+	return c.reads.Delete(ctx, objectName(namespace, responseID), ref, func(ctx context.Context) (bool, error) {
+		return c.needsSnapshot(ctx, namespace, responseID, ref.Key)
+	})
 }
 
 // needsSnapshot reports whether the stored turn refers to a snapshot. A turn that cannot be decoded may do so: the operator deletes the snapshot
