@@ -62,6 +62,8 @@ type branch struct {
 	children []child
 	next     string
 	listed   bool
+	// found is set if the last list has found children, and again once they are listed another time.
+	found, again bool
 	// deleted is set once the turn is deleted. Its children are then listed again.
 	deleted bool
 }
@@ -100,7 +102,10 @@ func (c *cluster) deleteTree(ctx context.Context, namespace, responseID string) 
 	}
 	walk.path = []*branch{{name: root.Name, uid: root.UID, responseID: responseID}}
 	for len(walk.path) > 0 {
-		if err := walk.step(ctx); err != nil {
+		switch err := walk.step(ctx); {
+		case err != nil && walk.path[0].deleted:
+			return fmt.Errorf("response %.100q is deleted, but perhaps not a turn that was saved meanwhile and continues it: %w", responseID, err)
+		case err != nil:
 			return err
 		}
 	}
@@ -121,8 +126,12 @@ func (w *cascade) step(ctx context.Context) error {
 		return err
 	case !last.listed:
 		return w.list(ctx, last)
+	case !last.deleted && last.found && len(w.path) == 1:
+		// Another cascade does not find what is left once the root is gone. So nothing is left before that, but what is saved at that moment.
+		last.found, last.again, last.listed = false, true, false
+		return nil
 	case !last.deleted:
-		last.deleted, last.listed = true, false
+		last.deleted, last.again, last.listed = true, true, false
 		return w.remove(ctx, last)
 	}
 	w.path = w.path[:len(w.path)-1]
@@ -143,6 +152,7 @@ func (w *cascade) list(ctx context.Context, parent *branch) error {
 		return err
 	}
 	parent.children = append(parent.children, page...)
+	parent.found = parent.found || len(page) > 0
 	parent.next, parent.listed = next, next == ""
 	return nil
 }
@@ -152,7 +162,7 @@ func (w *cascade) page(ctx context.Context, parent *branch, from string, page *[
 	*page = (*page)[:0]
 	return kubeclient.ListSessions(ctx, w.client, w.namespace, "previousResponseID", parent.responseID, childrenPerPage, from, func(object *metav1.ObjectMeta) {
 		// A finalizer may hold a child that was listed before: its descendants have already been deleted.
-		if held := parent.deleted && object.DeletionTimestamp != nil; !held && object.Name != w.path[0].name {
+		if held := parent.again && object.DeletionTimestamp != nil; !held && object.Name != w.path[0].name {
 			*page = append(*page, child{object.Name, object.UID})
 		}
 	})

@@ -142,6 +142,32 @@ func TestCascadeAgain(t *testing.T) {
 	}
 }
 
+// TestSaveBeforeRootIsGone: a child of the root that is saved while its descendants are being deleted is deleted before it, because another cascade
+// would not find it.
+func TestSaveBeforeRootIsGone(t *testing.T) {
+	ns := env.NewNamespace(t)
+	for _, turn := range [][2]string{{"x"}, {"b", "x"}} {
+		restored(t, ns, turn[0], turn[1])
+	}
+	var gone atomic.Bool
+	s := openThrough(t, ns, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		switch name := path.Base(r.URL.Path); {
+		case r.Method == http.MethodDelete && name == "b":
+			restored(t, ns, "late", "x")
+		case r.Method == http.MethodDelete && name == "x":
+			gone.Store(true)
+		case name == "responsesessions" && gone.Load():
+			return answer(r, http.StatusForbidden), nil
+		}
+		return next.RoundTrip(r)
+	})
+	err := s.Delete(t.Context(), "x", cascading)
+	if err == nil || !strings.Contains(err.Error(), `response "x" is deleted`) {
+		t.Errorf("got %v, want an error that says that the root is gone", err)
+	}
+	wantTurns(t, ns)
+}
+
 // TestSaveDuringCascade: children that are saved just before their parent is deleted, and have no ownerReference, are
 // deleted too. A turn that was deleted and saved again under another parent stays.
 func TestSaveDuringCascade(t *testing.T) {
