@@ -18,6 +18,7 @@ package adk_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -190,6 +191,58 @@ func TestTooLargeSharedState(t *testing.T) {
 		got := get(t, s, session.GetRequest{AppName: "app", UserID: "user", SessionID: "s"})
 		if diff := cmp.Diff([]string{"next"}, ids(got.Events)) + cmp.Diff(map[string]any{"user:a": "small"}, got.State); diff != "" {
 			t.Errorf("stored session (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestRepeatedSharedState: an event that is appended again, because it was not known whether what it shares was stored, changes nothing that a
+// later event has set.
+func TestRepeatedSharedState(t *testing.T) {
+	eachStore(t, func(t *testing.T, s session.Service, _ *store.Store) {
+		first, other := create(t, s, "app", "user", "s", nil), create(t, s, "app", "user", "other", nil)
+		again, err := s.Get(t.Context(), &session.GetRequest{AppName: "app", UserID: "user", SessionID: "s"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		earlier, later := event("1", map[string]any{"app:x": 1.0, "user:y": 1.0}), event("2", map[string]any{"app:x": 2.0})
+		later.Timestamp = earlier.Timestamp.Add(time.Second)
+		for _, appended := range []struct {
+			to    session.Session
+			event *session.Event
+		}{{first, earlier}, {other, later}, {again.Session, earlier}} {
+			if err := s.AppendEvent(t.Context(), appended.to, appended.event); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := get(t, s, session.GetRequest{AppName: "app", UserID: "user", SessionID: "s"})
+		if diff := cmp.Diff(map[string]any{"app:x": 2.0, "user:y": 1.0}, got.State); diff != "" {
+			t.Errorf("state (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestSharedStateFull: an event is stored while others make what it shares too large. It cannot be appended again, and the next one can.
+func TestSharedStateFull(t *testing.T) {
+	eachStore(t, func(t *testing.T, s session.Service, on *store.Store) {
+		h := create(t, s, "app", "user", "s", nil)
+		large := event("1", map[string]any{"app:a": strings.Repeat("x", 40<<10)})
+		again, err := s.Get(t.Context(), &session.GetRequest{AppName: "app", UserID: "user", SessionID: "s"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.AppendEvent(t.Context(), h, large); err != nil {
+			t.Fatal(err)
+		}
+		// As if another session had been faster, and the answer to the first attempt were lost.
+		full := map[string]json.RawMessage{"app:a": json.RawMessage("null"), "app:b": json.RawMessage(`["` + strings.Repeat("x", 50<<10) + `"]`)}
+		if _, err := on.Conversations().Patch(t.Context(), "adk:app", store.ConversationPatch{MetadataMembers: full}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.AppendEvent(t.Context(), again.Session, large); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("got %v, want ErrInvalid", err)
+		}
+		if err := s.AppendEvent(t.Context(), again.Session, event("2", nil)); err != nil {
+			t.Errorf("Unable to append the next event: %v", err)
 		}
 	})
 }

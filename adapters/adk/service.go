@@ -151,7 +151,7 @@ func (s *service) Create(ctx context.Context, r *session.CreateRequest) (*sessio
 		return nil, err
 	}
 	s.noteCreated(created)
-	if err := s.share(ctx, k, parts); err != nil {
+	if err := s.share(ctx, k, parts, created.CreatedAt, false); err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
 		return nil, errors.Join(err, s.conversations.Delete(ctx, k.conversationID(), store.DeleteConversationOptions{}))
@@ -350,7 +350,8 @@ func (s *service) Delete(ctx context.Context, r *session.DeleteRequest) error {
 // AppendEvent implements session.Service. It changes the handle, too. If the event has no ID, it gets one.
 //
 // The event and the state of the session are stored together, and then the states of the user and the app. If that fails, append the event
-// again.
+// again: that sets what no later event has set since. If other sessions have made these states too large at the same time, the error is
+// store.ErrInvalid although the event is stored, and what it changes in them is lost.
 func (s *service) AppendEvent(ctx context.Context, to session.Session, event *session.Event) error {
 	h, ok := to.(*handle)
 	switch {
@@ -376,18 +377,38 @@ func (s *service) AppendEvent(ctx context.Context, to session.Session, event *se
 	if err != nil {
 		return err
 	}
-	if err := s.checkShared(ctx, h.key, parts); err != nil {
+	repeated, err := s.prepareShare(ctx, h.key, turn.ResponseID, parts)
+	if err != nil {
 		return err
 	}
 	options := store.AppendOptions{ExpectedPreviousResponseID: &h.last}
 	if _, err := s.conversations.Append(ctx, h.conversationID(), turn, options); err != nil {
 		return err
 	}
-	if err := s.share(ctx, h.key, parts); err != nil {
+	err = s.share(ctx, h.key, parts, event.Timestamp, repeated)
+	if err != nil && !errors.Is(err, store.ErrInvalid) {
 		return fmt.Errorf("the event is stored, but not the state that it shares: append it again: %w", err)
 	}
 	h.append(turn.ResponseID, event, own)
+	if err != nil {
+		return fmt.Errorf("the event is stored, but not the state that it shares, which others have made too large meanwhile: %w", err)
+	}
 	return nil
+}
+
+// prepareShare reports whether an event that changes what sessions share is already stored. Otherwise, it returns an error if that would become too
+// large: the event could be stored, but not its changes.
+func (s *service) prepareShare(ctx context.Context, k key, turnID string, parts states) (stored bool, err error) {
+	if len(parts.app) == 0 && len(parts.user) == 0 {
+		return false, nil
+	}
+	switch _, err := s.store.Get(ctx, turnID); {
+	case err == nil:
+		return true, nil
+	case !errors.Is(err, store.ErrNotFound):
+		return false, err
+	}
+	return false, s.checkShared(ctx, k, parts)
 }
 
 // newTurn returns the turn of an event, after which the session has a state.

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"google.golang.org/adk/v2/session"
 
@@ -60,31 +61,49 @@ func splitState(state map[string]any) (parts states, err error) {
 	return parts, nil
 }
 
-// share changes the states of an app and of a user. Concurrent changes of different members all take effect.
-func (s *service) share(ctx context.Context, k key, parts states) error {
-	return errors.Join(s.set(ctx, k.ofApp(), parts.app), s.set(ctx, k.ofUser(), parts.user))
+// share changes the states of an app and of a user with an event of the given time. Concurrent changes of different members all take effect. If the
+// event is repeated, what later events have set stays: it may have been shared before them.
+func (s *service) share(ctx context.Context, k key, parts states, at time.Time, repeated bool) error {
+	return errors.Join(s.set(ctx, k.ofApp(), parts.app, at, repeated), s.set(ctx, k.ofUser(), parts.user, at, repeated))
 }
 
-func (s *service) set(ctx context.Context, k key, state map[string]any) error {
+func (s *service) set(ctx context.Context, k key, state map[string]any, at time.Time, repeated bool) error {
 	if len(state) == 0 {
 		return nil
 	}
 	if err := s.ensure(ctx, k); err != nil {
 		return err
 	}
-	members, err := membersOf(state)
-	if err != nil {
+	members, err := membersOf(state, at)
+	if err == nil && repeated {
+		err = s.keepLater(ctx, k, members, at)
+	}
+	if err != nil || len(members) == 0 {
 		return err
 	}
 	_, err = s.conversations.Patch(ctx, k.conversationID(), store.ConversationPatch{MetadataMembers: members})
 	return err
 }
 
-// membersOf returns a state as members of the metadata of a conversation.
-func membersOf(state map[string]any) (map[string]json.RawMessage, error) {
+// keepLater removes the members that have been set after a time.
+func (s *service) keepLater(ctx context.Context, k key, members map[string]json.RawMessage, at time.Time) error {
+	all, err := s.stored(ctx, k)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(members, func(name string, _ json.RawMessage) bool {
+		var stored [2]json.RawMessage
+		var set time.Time // unknown in a member of an earlier version
+		return json.Unmarshal(all[name], &stored) == nil && json.Unmarshal(stored[1], &set) == nil && set.After(at)
+	})
+	return nil
+}
+
+// membersOf returns a state as members of the metadata of a conversation, each with the time of the event that sets it.
+func membersOf(state map[string]any, at time.Time) (map[string]json.RawMessage, error) {
 	members := map[string]json.RawMessage{}
 	for name, value := range state {
-		raw, err := json.Marshal([]any{value}) // a null would remove the member
+		raw, err := json.Marshal([]any{value, at}) // a null would remove the member
 		if err != nil {
 			return nil, err
 		}
@@ -93,8 +112,7 @@ func membersOf(state map[string]any) (map[string]json.RawMessage, error) {
 	return members, nil
 }
 
-// checkShared returns an error if the states of an app or of a user would become too large: an event that changes them could be stored, but
-// not its changes.
+// checkShared returns an error if the states of an app or of a user would become too large.
 func (s *service) checkShared(ctx context.Context, k key, parts states) error {
 	return errors.Join(s.check(ctx, k.ofApp(), parts.app), s.check(ctx, k.ofUser(), parts.user))
 }
@@ -107,7 +125,7 @@ func (s *service) check(ctx context.Context, k key, state map[string]any) error 
 	if err != nil {
 		return err
 	}
-	members, err := membersOf(state)
+	members, err := membersOf(state, time.Now())
 	if err != nil {
 		return err
 	}
