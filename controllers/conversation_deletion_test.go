@@ -337,6 +337,53 @@ func TestDeleteWithStaleView(t *testing.T) {
 	wantDeleted(t, ns, "conv_1")
 }
 
+// TestDeletionSurvivesOperator: wherever the operator dies during a deletion, the next one ends it, and deletes nothing else.
+func TestDeletionSurvivesOperator(t *testing.T) {
+	const deletions = 3 // of two turns, and of the conversation
+	for nth := 1; nth <= deletions; nth++ {
+		for _, applied := range []bool{false, true} {
+			t.Run(fmt.Sprintf("deletion %d, applied: %t", nth, applied), func(t *testing.T) {
+				ns := env.NewNamespace(t)
+				createRow(t, "conv_1", ns, "a", "b", "c")
+				create(t, turnOf("conv_1", ns, "d", "a"), turn(ns, "other", "d"))
+				converse(t, ns, "fork", endsAt("a"))
+				converse(t, ns, "conv_1", endsAt("c"))
+				t.Run("first", func(t *testing.T) {
+					var made atomic.Int32
+					dead := make(chan struct{})
+					throughOperator(t, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+						if r.Method != http.MethodDelete || !strings.Contains(r.URL.Path, "/"+ns+"/") {
+							return next.RoundTrip(r)
+						}
+						n := made.Add(1)
+						if n == int32(nth) {
+							defer close(dead)
+						}
+						if n > int32(nth) || n == int32(nth) && !applied {
+							return nil, errors.New("the operator is dead")
+						}
+						response, err := next.RoundTrip(r)
+						if n < int32(nth) || err != nil {
+							return response, err
+						}
+						return nil, errors.Join(errors.New("the operator is dead"), response.Body.Close())
+					})
+					setHead(t, ns, "conv_1", deleting)
+					select {
+					case <-dead:
+					case <-time.After(testutil.Patience):
+						t.Fatalf("the operator has made %d deletions", made.Load())
+					}
+				})
+				wantDeleted(t, ns, "conv_1", "a", "d", "other")
+				if state := conversationState(t, ns, "fork"); state == "" {
+					t.Error("the fork is deleted")
+				}
+			})
+		}
+	}
+}
+
 // TestDeletionIsRefused: a deletion that the API server refuses is reported once. Others proceed, and a restart continues it.
 func TestDeletionIsRefused(t *testing.T) {
 	ns := env.NewNamespace(t)

@@ -18,6 +18,7 @@ package gateway
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -48,6 +49,48 @@ func TestWebSocketNamedConversation(t *testing.T) {
 	aside = c.say("e", "", notStored)
 	c.wantError(c.ask(`"conversation":"conv_1","input":"f","previous_response_id":"`+aside+`"`), "Bad Request mutually_exclusive_parameters")
 	c.wantError(c.ask(`"conversation":"conv_2","input":"f"`), "Not Found")
+}
+
+// TestWebSocketConversationLocked: while a connection creates a turn, another one is refused at once, on every gateway and over HTTP. If the client
+// goes away, the conversation can be continued.
+func TestWebSocketConversationLocked(t *testing.T) {
+	const members = `"conversation":"conv_1","input":"a"`
+	finish := make(chan struct{})
+	f, replica := startConversation(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		streamHandler(sse(created)).ServeHTTP(w, r)
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-finish:
+			_, _ = io.WriteString(w, sse(completed))
+		case <-r.Context().Done():
+		}
+	}))
+	for _, leaves := range []bool{false, true} {
+		c := f.dial()
+		c.send(`{"type":"response.create",` + members + `}`)
+		c.next()
+		for _, g := range []*fixture{f, replica} {
+			g.dial().wantError(g.dial().ask(members), "Bad Request conversation_locked")
+			if r := g.do(http.MethodPost, "/v1/responses", `{`+members+`}`); r.code() != "Bad Request conversation_locked" {
+				t.Errorf("got %d %s", r.status, r.body)
+			}
+		}
+		if leaves {
+			_ = c.conn.CloseNow()
+			continue
+		}
+		finish <- struct{}{}
+		if all := c.rest(); all[len(all)-1].get("type") != "response.completed" {
+			t.Errorf("got %s", all[len(all)-1].body)
+		}
+	}
+	f.eventually("the place is still reserved", func() bool {
+		c, err := f.conversations().Get(t.Context(), conv)
+		return err == nil && c.Head.BaseResponseID == ""
+	})
+	if got := f.turns(conv); len(got) != 1 {
+		t.Errorf("got the turns %v, want 1", got)
+	}
 }
 
 // TestWebSocketHiddenItems: a deleted item does not come back through a turn that only the connection remembers.

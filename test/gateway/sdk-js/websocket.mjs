@@ -1,7 +1,7 @@
 // OpenAI's WebSocket mode on both replicas, in front of an engine that rejects all state.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { client, wantError } from './client.mjs';
+import { client, eventually, wantError } from './client.mjs';
 import { check } from './schema.mjs';
 import { Socket } from './socket.mjs';
 
@@ -54,6 +54,32 @@ test('a response that is not stored is forgotten when it cannot be continued', a
   assert.equal((await socket.end('fail', after(response.id, unstored))).type, 'response.failed');
   wantSocketError(await socket.end('two', after(response.id, unstored)), 400, 'previous_response_not_found');
   assert.equal((await socket.end('three')).type, 'response.completed');
+});
+
+test('conversations', async (t) => {
+  const [socket, other] = await open(t, ...replicas);
+  const { id } = await client.conversations.create();
+  const conversation = { conversation: id };
+  const [first, second] = [await socket.end('one', conversation), await other.end('two', { conversation: { id } })];
+  for (const event of [first, second]) {
+    check('SocketEvent', event, event.type);
+    assert.deepEqual([event.response.conversation, event.response.previous_response_id], [{ id }, null]);
+  }
+  assert.equal(said(second), "You said 2 things, from 'one' to 'two', in 3 items.");
+  assert.equal((await client.responses.create({ model: 'strict', input: 'three', ...conversation })).output_text, "You said 3 things, from 'one' to 'three', in 5 items.");
+  wantSocketError(await socket.end('four', { conversation: 'conv_none' }), 404, null);
+  wantSocketError(await socket.end('four', after(first.response.id, conversation)), 400, 'mutually_exclusive_parameters');
+
+  socket.send({ type: 'response.create', model: 'strict', input: 'stall', ...conversation });
+  while ((await socket.next()).type !== 'response.output_text.delta');
+  wantSocketError(await other.end('four', conversation), 400, 'conversation_locked');
+  socket.close();
+  const last = await eventually(async () => {
+    const event = await other.end('four', conversation);
+    assert.equal(event.type, 'response.completed');
+    return event;
+  });
+  assert.equal(said(last), "You said 4 things, from 'one' to 'four', in 7 items.");
 });
 
 test("the engine's errors", async (t) => {
