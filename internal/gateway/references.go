@@ -87,29 +87,15 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 	if len(candidates) == 0 || q.continues() && !named {
 		return nil
 	}
-	history, err := g.conversation(ctx, c, q, candidates)
-	if err != nil {
-		return err
-	}
 	known := newKnownItems(g, c, q.repeats)
 	defer known.release()
-	if history != nil {
-		begins, err := inTurn(ctx, g, c, len(input)+int(historyBytes(history)), func() (bool, error) {
-			if err := known.add(history, q.conversation != ""); err != nil {
-				return false, err
-			}
-			return known.beginsWith(items, history)
-		})
-		switch {
-		case err != nil:
-			return err
-		case q.continues():
-			q.history = history
-		case begins:
-			q.history, q.previous, items = history, history.Parent.ResponseID, items[itemsOf(history):]
-		default:
-			defer c.memory.give(historyBytes(history))
-		}
+	if q.continues() {
+		err = g.readContinued(ctx, c, q, known)
+	} else {
+		items, err = g.findBeginning(ctx, c, q, known, items, candidates)
+	}
+	if err != nil {
+		return err
 	}
 	return g.replaceItems(ctx, c, q, items, known)
 }
@@ -190,17 +176,29 @@ func itemNotFound(item string) error {
 	return e
 }
 
-// conversation resolves the conversation that the request continues. Without a previous response, that is the one that ends at one of the
-// candidates, the first that exists; the result is nil if there is no such turn, its conversation cannot be continued or is longer than the
-// input, or the request continues turns that are not stored. It is nil, too, if the previous response of a request that may be a repeated one cannot be resolved:
-// that is an error only if the engine is to be called.
-func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, candidates []string) (*store.History, error) {
-	options := g.options.resolveOptions()
-	options.Origins = true
+// readContinued resolves the conversation that the request says it continues, and adds its items to the known ones. Turns that are not stored
+// have none.
+func (g *Gateway) readContinued(ctx context.Context, c *call, q *createRequest, known *knownItems) error {
+	history, err := g.conversation(ctx, c, q)
+	if err != nil || history == nil {
+		return err
+	}
+	q.history = history
+	_, err = inTurn(ctx, g, c, int(historyBytes(history)), func() (struct{}, error) {
+		return struct{}{}, known.add(history, q.conversation != "")
+	})
+	return err
+}
+
+// conversation resolves the conversation that the request says it continues. The result is nil if that is not stored, or if the previous response
+// of a request that may be a repeated one cannot be resolved: that is an error only if the engine is to be called.
+func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest) (*store.History, error) {
 	switch {
 	case q.history != nil:
 		return q.history, nil
 	case q.previous != "":
+		options := g.options.resolveOptions()
+		options.Origins = true
 		history, err := g.resolve(ctx, c, q.previous, options)
 		if err != nil && (q.repeats == "" || isTemporary(err)) { // otherwise, the response may be stored already
 			return nil, resolveError(q.previous, err)
@@ -212,29 +210,50 @@ func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, c
 			return nil, conversationFailed(q.conversation, err)
 		}
 		return history, nil
-	case q.remembered > 0:
-		return nil, nil
 	}
+	return nil, nil
+}
+
+// findBeginning makes a request that does not say what it continues continue the conversation that its input begins with: the first one that ends
+// at a candidate, that can be continued, and of which the input has all items. It returns the items that follow, all of them if there is none.
+// The items of the other conversations become known.
+func (g *Gateway) findBeginning(
+	ctx context.Context, c *call, q *createRequest, known *knownItems, items []inputItem, candidates []string,
+) ([]inputItem, error) {
+	options := g.options.resolveOptions()
+	options.Origins = true
 	// Only a conversation with no more items than the input can be its beginning.
 	if q.inputs <= store.MaxLimit && options.Instructions == store.InstructionsOmit {
 		options.Limit = q.inputs
 	}
 	for _, candidate := range candidates {
 		history, err := g.resolve(ctx, c, candidate, options)
-		e, ok := errors.AsType[*store.Error](err)
-		switch {
-		case err == nil && history.Next != "":
-			c.memory.give(historyBytes(history))
-			return nil, nil
-		case err == nil:
-			return history, nil
-		case isTemporary(err):
+		if err != nil && isTemporary(err) {
 			return nil, storeError(err)
-		case !ok || e.Code != store.CodeInvalid && (e.Code != store.CodeNotFound || e.ResponseID != candidate):
-			return nil, nil
+		}
+		if err != nil {
+			continue
+		}
+		known.held += historyBytes(history)
+		if history.Next != "" {
+			continue
+		}
+		begins, err := inTurn(ctx, g, c, len(q.body)+int(historyBytes(history)), func() (bool, error) {
+			if err := known.add(history, false); err != nil {
+				return false, err
+			}
+			return known.beginsWith(items, history)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if begins {
+			known.held -= historyBytes(history) // it is the request's
+			q.history, q.previous = history, history.Parent.ResponseID
+			return items[itemsOf(history):], nil
 		}
 	}
-	return nil, nil
+	return items, nil
 }
 
 // resolve resolves a conversation, and holds its memory. It returns the store's error unchanged.

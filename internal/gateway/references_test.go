@@ -20,6 +20,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"net/http"
 	"regexp"
 	"slices"
@@ -440,11 +442,11 @@ func TestReferencesAreLimited(t *testing.T) {
 		t.Errorf("got %d %s for two large items", r.status, r.body)
 	}
 	var references []string
-	for i := range maxReads + 2 {
+	for i := range maxReads + maxCandidates + 1 {
 		f.seed(fmt.Sprintf("resp_%d", i), "", "completed")
 		references = append(references, reference(itemName{fmt.Sprintf("resp_%d", i), 0}.id("message")))
 	}
-	// The last one names the conversation, which is read anyway.
+	// The last ones name the conversations that the request may continue, which are read anyway.
 	if r := f.do(http.MethodPost, "/v1/responses", `{"input":[`+strings.Join(references[1:], ",")+`]}`); r.status != http.StatusOK {
 		t.Errorf("got %d %s for %d turns", r.status, r.body, len(references)-1)
 	}
@@ -525,9 +527,10 @@ func TestClientsSendEverything(t *testing.T) {
 	type node struct {
 		id             string
 		client, engine []string
+		lengths        map[string]int // how many of the items those of the turn and of each turn before it are
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		nodes := []node{{}}
+		nodes := []node{{lengths: map[string]int{}}}
 		for i := range rapid.IntRange(1, 8).Draw(t, "turns") {
 			parent := nodes[rapid.IntRange(0, len(nodes)-1).Draw(t, "parent")]
 			input, wantEngine := slices.Clone(parent.client), slices.Clone(parent.engine)
@@ -544,33 +547,50 @@ func TestClientsSendEverything(t *testing.T) {
 					}
 				}
 			}
-			wantPrevious := parent.id
+			wantPrevious, dropped := parent.id, math.MaxInt
 			client := slices.Clone(parent.client)
 			if len(input) > 0 && rapid.IntRange(0, 4).Draw(t, "drop") == 0 {
 				j := rapid.IntRange(0, len(input)-1).Draw(t, "dropped")
-				input, client, wantEngine, wantPrevious = slices.Delete(input, j, j+1), slices.Delete(client, j, j+1), slices.Delete(wantEngine, j, j+1), ""
-				for j, item := range input {
-					if !gjson.Get(item, "id").Exists() {
-						wantEngine[j], client[j] = withID(wantEngine[j], ""), withID(client[j], "")
-					}
-				}
+				input, client, wantEngine, dropped = slices.Delete(input, j, j+1), slices.Delete(client, j, j+1), slices.Delete(wantEngine, j, j+1), j
 			}
 			own := fmt.Sprintf(`{"role":"user","content":"question %d"}`, i)
 			input, wantEngine = append(input, own), append(wantEngine, own)
 			r := f.create(`{"input":[` + strings.Join(input, ",") + `]}`)
 			sent, _ := f.sent.last()
+			saved := f.saved(r.get("id"))
+			if dropped < math.MaxInt {
+				// It continues the last turn before the item that was dropped, if that is not too far back, and others are new.
+				wantPrevious = saved.PreviousResponseID
+				for id, length := range parent.lengths {
+					if wantPrevious != "" && length <= dropped && length > parent.lengths[wantPrevious] {
+						wantPrevious = id
+					}
+				}
+				continued := parent.lengths[wantPrevious]
+				if continued > dropped {
+					t.Fatalf("saved after %q, which has an item that the client has dropped", wantPrevious)
+				}
+				for j, item := range input[continued:] {
+					if !gjson.Get(item, "id").Exists() && j+continued < len(client) {
+						wantEngine[j+continued], client[j+continued] = withID(wantEngine[j+continued], ""), withID(client[j+continued], "")
+					}
+				}
+			}
 			if diff := cmp.Diff("["+strings.Join(wantEngine, ",")+"]", gjson.Get(sent, "input").Raw); diff != "" {
 				t.Fatalf("input of the engine (-want +got):\n%s", diff)
 			}
-			saved := f.saved(r.get("id"))
 			if saved.PreviousResponseID != wantPrevious {
 				t.Fatalf("saved after %q, want %q", saved.PreviousResponseID, wantPrevious)
 			}
-			next := node{id: r.get("id"), client: append(client, own), engine: wantEngine}
+			next := node{id: r.get("id"), client: append(client, own), engine: wantEngine, lengths: maps.Clone(parent.lengths)}
+			if wantPrevious != parent.id {
+				maps.DeleteFunc(next.lengths, func(_ string, length int) bool { return length > parent.lengths[wantPrevious] })
+			}
 			for k := range 2 {
 				next.client = append(next.client, gjson.Get(r.body, fmt.Sprintf("output.%d", k)).Raw)
 				next.engine = append(next.engine, forEngine(gjson.GetBytes(saved.Response, fmt.Sprintf("output.%d", k)).Raw))
 			}
+			next.lengths[next.id] = len(next.client)
 			nodes = append(nodes, next)
 		}
 	})
@@ -642,11 +662,11 @@ func TestReferencesAfterBreak(t *testing.T) {
 	reads := 0
 	f.store.onGet = func() error { reads++; return nil }
 	f.store.onResolve = func(context.Context) error { reads++; return nil }
-	root := turn()
-	if root.PreviousResponseID != "" || reads > 10 {
-		t.Errorf("saved after %q with %d reads", root.PreviousResponseID, reads)
+	next := turn()
+	if next.PreviousResponseID != cancelled.PreviousResponseID || gjson.GetBytes(next.Request, "input.#").Int() != 3 || reads > 10 {
+		t.Errorf("saved after %q, want %q, with %d reads: %s", next.PreviousResponseID, cancelled.PreviousResponseID, reads, next.Request)
 	}
-	previous := root.ResponseID
+	previous := next.ResponseID
 	for range 5 {
 		reads = 0
 		next := turn()
