@@ -152,7 +152,8 @@ func (r flushingReader) Read(p []byte) (int, error) {
 }
 
 // forward forwards an event. After the terminal event, only a redundant end marker is forwarded, and the response.failed that
-// follows an error event.
+// follows an error event. That is not forwarded to a WebSocket connection, where an error ends a response: clients would take what follows for
+// a part of the next one.
 func (s *relay) forward(ctx context.Context, e *event) error {
 	if !strings.HasPrefix(strings.TrimLeft(e.data, " \t\n"), "{") {
 		return s.forwardOther(ctx, e)
@@ -168,7 +169,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		}
 	}
 	if s.ended {
-		if !s.failing || kind != eventFailed {
+		if !s.failing || kind != eventFailed || s.call.socket != nil {
 			return nil
 		}
 		s.failing = false

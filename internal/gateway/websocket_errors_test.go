@@ -19,10 +19,12 @@ package gateway
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestWebSocketErrors checks that the connection survives requests that are rejected.
@@ -106,6 +108,42 @@ func TestWebSocketEngineErrors(t *testing.T) {
 			}
 			if got := strings.Replace(m.get("error"), `,"headers":{"x-should-retry":"false"}`, "", 1); tc.error != "" && got != tc.error {
 				t.Errorf("got %s, want the error %s", m.body, tc.error)
+			}
+		})
+	}
+}
+
+// TestWebSocketFailureIsOneEvent: a response that fails ends with one event, in the form of OpenAI's errors on such connections. What an engine sends
+// after that is not a part of the next response.
+func TestWebSocketFailureIsOneEvent(t *testing.T) {
+	const failed = `{"type":"response.failed","response":{"id":"up","status":"failed","output":[]}}`
+	for name, tc := range map[string]struct{ event, want string }{
+		"flat": {
+			`{"type":"error","code":"rate_limit","message":"slow down","param":null,"sequence_number":1}`,
+			`{"code":"rate_limit","message":"slow down","type":"server_error","param":null}`,
+		},
+		"an object": {
+			`{"type":"error","status":429,"error":{"message":"slow down"}}`,
+			`{"message":"slow down","type":"requests","param":null,"code":null}`,
+		},
+		"empty": {`{"type":"error"}`, `{"message":"","type":"server_error","param":null,"code":null}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int64
+			f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				engine := streamHandler(sse(created, tc.event, failed))
+				if requests.Add(1) > 1 {
+					engine = streamHandler(sse(created, completed))
+				}
+				engine.ServeHTTP(w, r)
+			}))
+			c := f.dial()
+			last := c.ask(`"input":"a"`)
+			if diff := cmp.Diff(tc.want, last.get("error")); diff != "" || last.get("type") != "error" || last.status < 400 {
+				t.Errorf("got %s (-want +got):\n%s", last.body, diff)
+			}
+			if next := c.ask(`"input":"b"`); next.get("type") != "response.completed" {
+				t.Errorf("the next response ended with %s", next.body)
 			}
 		})
 	}

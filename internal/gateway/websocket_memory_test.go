@@ -145,9 +145,14 @@ func TestWebSocketCompaction(t *testing.T) {
 	if diff := cmp.Diff([]string{compaction, user("out3"), user("4")}, engine); diff != "" {
 		t.Errorf("made by an engine (-want +got):\n%s", diff)
 	}
-	fourth, _ := ask(user("5")+","+compaction, third, notStored)
-	if _, engine = ask(user("6"), fourth, ""); !slices.Equal(engine, []string{user("5"), compaction, user("out4"), user("6")}) {
-		t.Errorf("sent by the client: the engine got %q", engine)
+	for _, rest := range []string{notStored, ""} {
+		fourth, engine := ask(user("5")+","+compaction, third, rest)
+		if !slices.Equal(engine, []string{user("5"), compaction}) {
+			t.Errorf("sent by the client now: the engine got %q", engine)
+		}
+		if _, engine = ask(user("6"), fourth, ""); !slices.Equal(engine, []string{user("5"), compaction, user("out4"), user("6")}) {
+			t.Errorf("sent by the client before: the engine got %q", engine)
+		}
 	}
 }
 
@@ -303,6 +308,16 @@ func TestWebSocketWarmUp(t *testing.T) {
 	}
 	if body, _ := f.sent.last(); gjson.Get(body, "generate").Exists() || f.saved(second) == nil {
 		t.Errorf("the engine got %s", body)
+	}
+}
+
+// TestWebSocketWarmUpOfUnknown: a warm-up that continues what cannot be continued is refused, and not only the response after it.
+func TestWebSocketWarmUpOfUnknown(t *testing.T) {
+	f := start(t, nil)
+	f.seed("resp_failed", "", "failed")
+	c := f.dial()
+	for previous, want := range map[string]string{"resp_none": "Bad Request previous_response_not_found", "resp_failed": "Bad Request session.chain.unavailable"} {
+		c.wantError(c.ask(`"input":"a","generate":false,"previous_response_id":"`+previous+`"`), want)
 	}
 }
 

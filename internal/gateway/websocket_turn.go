@@ -149,6 +149,7 @@ func (t *socketTurn) newRequest(o *object, bytes int) (request *createRequest, g
 		return nil, false, err
 	}
 	defer t.call.memory.give(2 * int64(bytes)) // of the message
+	continues := t.parent != nil
 	if err := t.prepend(o); err != nil {
 		return nil, false, err
 	}
@@ -156,10 +157,13 @@ func (t *socketTurn) newRequest(o *object, bytes int) (request *createRequest, g
 	if err != nil {
 		return nil, false, err
 	}
+	if continues {
+		request.named = t.previous
+	}
 	if t.parent == nil {
 		return request, generate, nil
 	}
-	request.named, request.remembered = t.previous, t.parent.count
+	request.remembered = t.parent.count
 	if limit := t.socket.g.options.MaxRequestBytes; request.store && int64(len(request.body)) > limit {
 		return nil, false, invalidRequest("previous_response_id", string(store.CodeTooLarge),
 			"The conversation is too large to be stored: it includes turns that only the connection remembers (--max-request-bytes).")
@@ -215,7 +219,8 @@ func (t *socketTurn) rejectSteering(w http.ResponseWriter, r *http.Request, o *o
 	return nil
 }
 
-// prepend puts the items of the remembered turns that the message continues before its input, so that it continues a stored turn, or none.
+// prepend puts the items of the remembered turns that the message continues before its input, so that it continues a stored turn, or none. If the
+// input has a compaction item, which replaces these items, the turns are not needed any more.
 func (t *socketTurn) prepend(o *object) error {
 	if t.parent == nil {
 		return nil
@@ -227,8 +232,12 @@ func (t *socketTurn) prepend(o *object) error {
 	if err != nil {
 		return err
 	}
-	o.set("input", "["+joinItems(append(t.parent.items(), items))+"]")
 	o.set("previous_response_id", quoteOrNull(t.parent.stored))
+	if compacts(o.raw("input")) {
+		t.parent = nil
+		return nil
+	}
+	o.set("input", "["+joinItems(append(t.parent.items(), items))+"]")
 	return nil
 }
 
@@ -252,6 +261,9 @@ func (t *socketTurn) warmUp(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := t.loadConversation(r.Context()); err != nil {
+		return err
+	}
+	if err := t.checkPrevious(r.Context()); err != nil {
 		return err
 	}
 	warm := &turn{id: g.newResponseID(r, t.call), request: t.request, created: g.now()}
@@ -280,6 +292,22 @@ func (t *socketTurn) warmUp(w http.ResponseWriter, r *http.Request) error {
 		e := &event{name: kind, data: fmt.Sprintf(`{"type":%s,"sequence_number":%d,"response":%s}`, quote(kind), i, response)}
 		_ = t.sendEvent(r.Context(), e) // fails only if the client has disconnected
 	}
+	return nil
+}
+
+// checkPrevious returns an error if a warm-up continues a response that cannot be continued.
+func (t *socketTurn) checkPrevious(ctx context.Context) error {
+	q, g := t.request, t.socket.g
+	if q.previous == "" || q.history != nil {
+		return nil
+	}
+	options := g.options.resolveOptions()
+	options.Limit, options.Instructions = 1, store.InstructionsOmit
+	history, err := g.resolve(ctx, t.call, q.previous, options)
+	if err != nil {
+		return resolveError(q.previous, err)
+	}
+	t.call.memory.give(historyBytes(history))
 	return nil
 }
 
@@ -334,7 +362,36 @@ func (t *socketTurn) sendEvent(ctx context.Context, e *event) error {
 	if isFailure(kind) {
 		t.failed = true
 	}
+	if kind == eventError {
+		o, err := parseObject(jsonvalue.Bytes(data))
+		if err != nil {
+			return err // never: the relay has parsed it
+		}
+		completeEnvelope(o)
+		data = o.String()
+	}
 	return t.socket.send(ctx, t.streamID, data)
+}
+
+// completeEnvelope gives an error event of a stream the form of one of a WebSocket connection, in which the error is an object of its own. What the
+// engine has sent beside it remains.
+func completeEnvelope(o *object) {
+	status := http.StatusInternalServerError
+	if given := o.get("status"); given.Type == gjson.Number && given.Num >= http.StatusBadRequest && given.Num < 600 {
+		status = int(given.Num)
+	}
+	failure, err := objectOf(o.raw("error"))
+	if err != nil {
+		failure = &object{}
+	}
+	for _, name := range []string{"code", "message", "param"} {
+		if !o.isNull(name) {
+			failure.setMissing(name, o.raw(name))
+		}
+	}
+	completeError(failure, status)
+	o.set("status", strconv.Itoa(status))
+	o.set("error", failure.String())
 }
 
 // remember makes the connection remember the turn, which is not stored, if there is memory for it: what the engine got and returned, not
