@@ -96,7 +96,10 @@ func (g *Gateway) completeAnswer(r *http.Request, c *call, answer *object) {
 	case !jsonvalue.IsList(answer.raw("output")):
 		return
 	}
-	answer.setMissing("id", quote(g.newResponseID(r, c)))
+	id := g.newResponseID(r, c)
+	answer.setMissing("id", quote(id))
+	t := &turn{id: id, request: &createRequest{}} // it is not stored
+	answer.set("output", t.showOutput(answer.raw("output"), t.itemID))
 	answer.setMissing("object", `"response.compaction"`)
 	answer.setMissing("created_at", strconv.FormatInt(g.now().Unix(), 10))
 	completeUsage(answer)

@@ -149,6 +149,22 @@ func TestAskProbe(t *testing.T) {
 	}
 }
 
+// TestCompactOfThinEngine: the items of a compacted conversation have what an engine has left out.
+func TestCompactOfThinEngine(t *testing.T) {
+	f := start(t, jsonHandler(http.StatusOK, `{"output":[{"role":"user","content":"a"},{"type":"compaction","encrypted_content":"x"}]}`))
+	r := f.do(http.MethodPost, compactPath, `{"model":"m","input":"a"}`)
+	for i, want := range []string{
+		`{"role":"user","content":[{"type":"input_text","text":"a"}],"id":"ID","type":"message","status":"completed"}`,
+		`{"type":"compaction","encrypted_content":"x","id":"ID"}`,
+	} {
+		item := r.get(fmt.Sprintf("output.%d", i))
+		id := gjson.Get(item, "id").Str
+		if diff := cmp.Diff(want, strings.Replace(item, id, "ID", 1)); diff != "" || !unstoredIDs.MatchString(id) {
+			t.Errorf("got %s (-want +got):\n%s", item, diff)
+		}
+	}
+}
+
 // TestCompaction: what the engine gets starts with the newest compaction item, or with the input that contains it. Input items stay whole.
 func TestCompaction(t *testing.T) {
 	const compaction = `{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`

@@ -316,14 +316,25 @@ func completeItem(o *object, kind, status string) {
 		o.setMissing("status", quote(status))
 	case "reasoning":
 		o.setMissing("summary", "[]")
+	case "tool_search_output":
+		o.setMissing("status", quote(status))
+		o.setMissing("execution", `"client"`)
+		o.setMissing("call_id", "null")
 	default:
-		if strings.HasSuffix(kind, "_call") || strings.HasSuffix(kind, "_call_output") {
+		isOutput := strings.HasSuffix(kind, "_call_output")
+		if isOutput || strings.HasSuffix(kind, "_call") {
 			o.setMissing("status", quote(status))
 		}
+		if output := o.raw("output"); isOutput && jsonvalue.IsList(output) {
+			o.set("output", completeList(output, completePart))
+		}
+	}
+	if kind == "shell_call_output" {
+		o.setMissing("max_output_length", "null")
 	}
 }
 
-// partMembers are the members that OpenAI's parts of a message always have, by type.
+// partMembers are the members that OpenAI's parts of a message, or of the output of a call, always have, by type.
 var partMembers = map[string][]memberDefault{
 	"input_image": {{"detail", `"auto"`}},
 	"output_text": {{"annotations", "[]"}, {"logprobs", "[]"}},
@@ -334,11 +345,13 @@ const partBytes = 64
 
 // partsGrowth returns more than the parts of an item get longer when they are completed.
 func partsGrowth(item string) int64 {
-	content := jsonvalue.RawMembers(item, "content")[0]
-	if !jsonvalue.IsList(content) {
-		return 0
+	parts := 0
+	for _, list := range jsonvalue.RawMembers(item, "content", "output") {
+		if jsonvalue.IsList(list) {
+			parts += jsonvalue.Count(list)
+		}
 	}
-	return partBytes * int64(jsonvalue.Count(content))
+	return partBytes * int64(parts)
 }
 
 // completeList returns a list whose elements are completed, or the list itself if none changes.

@@ -259,9 +259,21 @@ func TestListedItems(t *testing.T) {
 		},
 		"message with parts":   {`{"type":"message","id":null,"role":"user","status":"incomplete","content":[]}`, `{"type":"message","id":"msg_r_2","role":"user","status":"incomplete","content":[]}`},
 		"output of a function": {`{"type":"function_call_output","call_id":"c","output":"o"}`, `{"type":"function_call_output","call_id":"c","output":"o","id":"fco_r_2","status":"completed"}`},
-		"unknown type":         {`{"type":"new_thing", "id" : "a"}`, `{"type":"new_thing","id":"item_r_2"}`},
-		"duplicate keys":       {`{"role":"user","role":"user","id":"a","content":"a"}`, `{"role":"user","role":"user","id":"msg_r_2","content":"a"}`},
-		"empty":                {`{ }`, `{"id":"item_r_2"}`},
+		"image from a function": {
+			`{"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"u"},{"type":"input_text","text":"a"}]}`,
+			`{"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"u","detail":"auto"},{"type":"input_text","text":"a"}],"id":"fco_r_2","status":"completed"}`,
+		},
+		"found tools": {
+			`{"type":"tool_search_output","tools":[]}`,
+			`{"type":"tool_search_output","tools":[],"id":"item_r_2","status":"completed","execution":"client","call_id":null}`,
+		},
+		"output of a shell": {
+			`{"type":"shell_call_output","call_id":"c","output":[]}`,
+			`{"type":"shell_call_output","call_id":"c","output":[],"id":"item_r_2","status":"completed","max_output_length":null}`,
+		},
+		"unknown type":   {`{"type":"new_thing", "id" : "a"}`, `{"type":"new_thing","id":"item_r_2"}`},
+		"duplicate keys": {`{"role":"user","role":"user","id":"a","content":"a"}`, `{"role":"user","role":"user","id":"msg_r_2","content":"a"}`},
+		"empty":          {`{ }`, `{"id":"item_r_2"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := listed(tc.item, itemName{"resp_r", 2}); got != tc.want {

@@ -165,7 +165,9 @@ func (e *strict) compact(w http.ResponseWriter, r *http.Request) {
 	output = append(output, object{"type": "compaction", "id": e.issue(v, "cmp", 1), "encrypted_content": "compacted"})
 	e.remember(output)
 	compacted := object{"output": output}
-	if !v.thin {
+	if v.thin {
+		compacted["output"] = thinList(output)
+	} else {
 		compacted["id"], compacted["object"] = e.issue(v, "resp", 1), "response.compaction"
 		compacted["created_at"], compacted["usage"] = createdAt(), usageOf(request, nil)
 	}
