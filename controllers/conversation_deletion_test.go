@@ -505,7 +505,7 @@ func TestChunksOfRestoredTurn(t *testing.T) {
 		testutil.Eventually(t, func(context.Context) error {
 			err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "a"}, &v1alpha1.ResponseSession{})
 			if !apierrors.IsNotFound(err) {
-				return fmt.Errorf("the deleted turn still exists: %v", err)
+				return fmt.Errorf("the deleted turn still exists: %w", errors.Join(err))
 			}
 			return nil
 		})
