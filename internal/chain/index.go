@@ -198,16 +198,20 @@ func (n *node[V]) passes(opts WalkOptions) bool {
 	return n.continued == Resolved
 }
 
-// Since returns the number of turns on the path to id that come after the turn with the given lineage. If no turn on the path has it, all
-// of them count.
-func (x *Index[V]) Since(id string, lineage uint64) int {
+// Since returns the number of turns on the path to id that come after the turn with the given lineage. If none of the last turns, up to the
+// limit, has it, all turns of the path count.
+func (x *Index[V]) Since(id string, lineage uint64, limit int) int {
 	n := x.nodes[id]
 	if n == nil {
 		return 0
 	}
-	turns := 0
-	for all := int(n.depth); turns < all && n.lineage != lineage; n = n.parent {
+	turns, all := 0, int(n.depth)
+	for turns < all && n.lineage != lineage {
+		if turns == limit {
+			return all
+		}
 		turns++
+		n = n.parent
 	}
 	return turns
 }

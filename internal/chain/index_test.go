@@ -185,11 +185,11 @@ func checkSince(t *rapid.T, x *Index[string], id string, verdicts map[string]Ver
 	}
 	for _, value := range x.Path(id, WalkOptions{MaxDepth: v.Depth}) {
 		first := verdicts[value[strings.LastIndex(value, " ")+1:]]
-		if got := x.Since(id, first.Lineage); got != v.Depth-first.Depth {
+		if got := x.Since(id, first.Lineage, v.Depth); got != v.Depth-first.Depth {
 			t.Fatalf("%d turns follow the first %d of the %d of %s", got, first.Depth, v.Depth, id)
 		}
 	}
-	if got := x.Since(id, 1); got != v.Depth {
+	if got := x.Since(id, 1, 1); got != v.Depth {
 		t.Fatalf("%d turns follow none of the %d of %s", got, v.Depth, id)
 	}
 }

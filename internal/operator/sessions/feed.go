@@ -17,6 +17,9 @@ limitations under the License.
 package sessions
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,9 +32,11 @@ import (
 // root that changes faster than the verdicts can be computed has to wait for at most one computation, and the rest after it: after an
 // event that took long, its namespace leaves the processors to others.
 type feeds struct {
-	apply   func(namespace string, e event) (rest time.Duration)
-	skip    func(namespace string, e, next event) // called for each event that is not applied
-	applied *broadcast.Broadcast                  // notified after each event
+	apply func(namespace string, e event) (rest time.Duration)
+	skip  func(namespace string, e, next event) // called for each event that is not applied
+	// isUnknown reports whether no event of an object has been applied, as far as it can tell at once.
+	isUnknown func(namespace, name string) bool
+	applied   *broadcast.Broadcast // notified after each event
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -53,7 +58,7 @@ type event struct {
 // feed holds the events of one namespace.
 type feed struct {
 	applying *queued          // of the event that is being applied, or nil
-	queue    []queued         // empty only while an event is being applied, or the namespace rests
+	queue    []queued         // those without a latest event are left out
 	latest   map[string]event // by name
 }
 
@@ -66,7 +71,10 @@ type queued struct {
 func newFeeds(
 	apply func(namespace string, e event) (rest time.Duration), skip func(namespace string, e, next event), applied *broadcast.Broadcast,
 ) *feeds {
-	return &feeds{apply: apply, skip: skip, applied: applied, waiting: map[string]*feed{}, hurry: make(chan struct{})}
+	return &feeds{
+		apply: apply, skip: skip, applied: applied, isUnknown: func(string, string) bool { return false },
+		waiting: map[string]*feed{}, hurry: make(chan struct{}),
+	}
 }
 
 // add adds an event. It does not block.
@@ -79,12 +87,51 @@ func (f *feeds) add(namespace string, e event) {
 		f.waiting[namespace] = ns
 		defer f.running.Go(func() { f.run(namespace, ns) })
 	}
-	if waiting, found := ns.latest[e.name]; found {
+	waiting, found := ns.latest[e.name]
+	if found {
 		f.skip(namespace, waiting, e)
 	} else {
-		ns.queue = append(ns.queue, queued{e.name, e.version})
+		ns.queue = append(ns.queue, queued{strings.Clone(e.name), e.version}) // the name shares the memory of the response ID
+	}
+	isApplied := ns.applying != nil && ns.applying.name == e.name
+	if found && e.record == nil && !e.isList && !isApplied && f.isUnknown(namespace, e.name) {
+		// It was created and deleted while it waited. A tenant that does that all the time must not fill the memory.
+		delete(ns.latest, e.name)
+		ns.trim()
+		return
 	}
 	ns.latest[e.name] = e
+}
+
+// trim removes the objects at the end of the queue that have no event any more.
+func (f *feed) trim() {
+	for n := len(f.queue); n > 0; n-- {
+		if _, found := f.latest[f.queue[n-1].name]; found {
+			return
+		}
+		f.queue = f.queue[:n-1]
+	}
+}
+
+// changes returns the latest events of the objects of a namespace that have not been applied, and none of a list.
+func (f *feeds) changes(namespace string) (waiting []event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ns := f.waiting[namespace]; ns != nil {
+		for _, e := range ns.latest {
+			if !e.isList {
+				waiting = append(waiting, e)
+			}
+		}
+	}
+	return waiting
+}
+
+// namespaces returns the namespaces with events that have not been applied.
+func (f *feeds) namespaces() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.waiting))
 }
 
 // run applies the events of a namespace until none are left.
@@ -124,14 +171,15 @@ func (f *feeds) rest(ns *feed, rest time.Duration) {
 func (f *feeds) next(namespace string, ns *feed) (event, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(ns.queue) == 0 {
-		delete(f.waiting, namespace)
-		return event{}, false
+	for len(ns.queue) > 0 {
+		ns.applying, ns.queue = &ns.queue[0], ns.queue[1:]
+		if e, found := ns.latest[ns.applying.name]; found {
+			delete(ns.latest, e.name)
+			return e, true
+		}
 	}
-	ns.applying, ns.queue = &ns.queue[0], ns.queue[1:]
-	e := ns.latest[ns.applying.name]
-	delete(ns.latest, e.name)
-	return e, true
+	delete(f.waiting, namespace)
+	return event{}, false
 }
 
 // reflect reports whether all events up to a version have been applied: those of one namespace or, if it is empty, of all

@@ -16,7 +16,12 @@ limitations under the License.
 
 package sessions
 
-import v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+import (
+	"maps"
+	"slices"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+)
 
 // maxBucketBytes is the size above which a snapshot in a bucket does not count as larger: 1 TiB. The size comes from the
 // session unchecked, and sums must not overflow.
@@ -31,10 +36,36 @@ type Usage struct {
 	Bytes int64
 }
 
-// Usage returns the usage of a namespace.
+// Usage returns the usage of a namespace. It includes the changes that the API server has sent and that have not been applied: while a namespace
+// has many of them, it could otherwise store much more than its quota.
 func (v *View) Usage(namespace string) (usage Usage) {
-	v.read(namespace, func(ns *namespaceView) { usage = ns.usage() })
+	waiting, known := v.feeds.changes(namespace), func(string) *Record { return nil }
+	expect := func() {
+		for _, e := range waiting {
+			usage.change(known(e.name), e.record)
+		}
+	}
+	found := false
+	v.read(namespace, func(ns *namespaceView) {
+		found, usage, known = true, ns.usage(), ns.get
+		expect()
+	})
+	if !found {
+		expect()
+	}
 	return usage
+}
+
+// change replaces a session by the next one of the same name. Each is nil if it does not exist.
+func (u *Usage) change(known, next *Record) {
+	if known != nil {
+		u.Sessions--
+		u.Bytes -= known.storedBytes()
+	}
+	if next != nil {
+		u.Sessions++
+		u.Bytes += next.storedBytes()
+	}
 }
 
 // Sessions returns the number of ResponseSessions of a namespace or, if it is empty, of all namespaces.
@@ -49,7 +80,15 @@ func (v *View) Sessions(namespace string) (sessions int) {
 // Usages returns the usage of each namespace.
 func (v *View) Usages() map[string]Usage {
 	usages := map[string]Usage{}
-	v.readAll(func(ns *namespaceView) { usages[ns.name] = ns.usage() })
+	names := v.feeds.namespaces()
+	v.mu.RLock()
+	names = slices.AppendSeq(names, maps.Keys(v.namespaces))
+	v.mu.RUnlock()
+	for _, name := range names {
+		if usage := v.Usage(name); usage != (Usage{}) {
+			usages[name] = usage
+		}
+	}
 	return usages
 }
 

@@ -95,6 +95,54 @@ func TestUsage(t *testing.T) {
 	})
 }
 
+// TestUsageIncludesWaitingChanges: what the API server has sent counts, although it waits until the namespace may go on. Objects that were created
+// and deleted meanwhile are forgotten.
+func TestUsageIncludesWaitingChanges(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
+	s := (*store)(v)
+	kept, changed, removed := object("kept", "", 1), object("changed", "", 2), object("removed", "", 3)
+	for _, o := range []*v1alpha1.ResponseSession{kept, changed, removed} {
+		add(s, o)
+	}
+	applying, proceed := make(chan struct{}), make(chan struct{})
+	apply := v.feeds.apply
+	v.feeds.apply = func(namespace string, e event) time.Duration {
+		if e.version == 4 {
+			applying <- struct{}{}
+			<-proceed
+		}
+		return apply(namespace, e)
+	}
+	blocking := object("blocking", "", 4)
+	must(s.Add(watched(s, blocking)))
+	<-applying
+	changed.Spec.ConversationID, changed.ResourceVersion, changed.Generation = "conv_with_a_long_id", "5", 2
+	must(s.Update(watched(s, changed)))
+	must(s.Delete(watched(s, removed)))
+	created := object("created", "", 7)
+	must(s.Add(watched(s, created)))
+	must(s.Add(watched(s, in("other", object("elsewhere", "", 8)))))
+	for i := range 1000 {
+		brief := object(fmt.Sprint("brief", i), "", 9+2*i)
+		must(s.Add(watched(s, brief)))
+		must(s.Delete(watched(s, brief)))
+	}
+	want := Usage{Sessions: 3, Bytes: int64(len(encoded(kept).Raw) + len(encoded(changed).Raw) + len(encoded(created).Raw))}
+	if diff := cmp.Diff(want, v.Usage("ns")) + cmp.Diff(want, v.Usages()["ns"]); diff != "" {
+		t.Errorf("usage (-want +got):\n%s", diff)
+	}
+	if waiting := v.feeds.waiting["ns"]; len(waiting.queue) != 3 || len(waiting.latest) != 3 {
+		t.Errorf("%d objects wait for %d events, want 3", len(waiting.queue), len(waiting.latest))
+	}
+	close(proceed)
+	v.feeds.wait()
+	want.Sessions++
+	want.Bytes += int64(len(encoded(blocking).Raw))
+	if diff := cmp.Diff(want, v.Usage("ns")); diff != "" {
+		t.Errorf("usage in the end (-want +got):\n%s", diff)
+	}
+}
+
 // TestUsageOfFalseSizes: whatever size a session claims for its snapshot, the sum is positive.
 func TestUsageOfFalseSizes(t *testing.T) {
 	v := NewView(chain.DefaultMaxDepth, time.Hour)

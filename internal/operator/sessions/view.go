@@ -32,6 +32,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/outdated"
 	"github.com/catena-dev/catena/internal/silence"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // Change notifies a subscriber of sessions that may need another status.
@@ -106,6 +107,7 @@ func NewView(maxDepth int, timeout time.Duration) *View {
 	}
 	v.release, v.listed = func(string, string) {}, func() {}
 	v.feeds = newFeeds(v.apply, v.skip, &v.moved)
+	v.feeds.isUnknown = v.isUnknown
 	return v
 }
 
@@ -229,12 +231,13 @@ func (v *View) Path(namespace, responseID string, options chain.WalkOptions) (pa
 }
 
 // PathAfter finds the turn with a given lineage on the path to a response ID. It returns how many turns the path has up to and including that
-// turn, or 0 if there is no such turn, followed by the remaining turns, oldest first. If a remaining turn breaks a rule, it returns none of them.
+// turn, or 0 if there is no such turn, followed by the remaining turns, oldest first. If a remaining turn breaks a rule, or there are more than
+// driver.MaxDepthLimit, which is as far as it looks, it returns none of them.
 func (v *View) PathAfter(namespace, responseID string, lineage uint64) (known int, path []*Record) {
 	v.read(namespace, func(ns *namespaceView) {
 		verdict, _ := ns.index.Verdict(responseID)
-		since := ns.index.Since(responseID, lineage)
-		if known = verdict.Depth - since; since > 0 {
+		since := ns.index.Since(responseID, lineage, driver.MaxDepthLimit)
+		if known = verdict.Depth - since; since > 0 && since <= driver.MaxDepthLimit {
 			path = ns.index.Path(responseID, chain.WalkOptions{MaxDepth: since, Last: since, ContinueIncomplete: true})
 		}
 	})

@@ -90,6 +90,19 @@ func (v *View) known(namespace, name string) *Record {
 	return ns.get(name)
 }
 
+// isUnknown reports whether the view does not have an object. It does not wait for a change of its namespace: then it returns false.
+func (v *View) isUnknown(namespace, name string) bool {
+	ns := v.namespace(namespace)
+	if ns == nil {
+		return true
+	}
+	if !ns.mu.TryRLock() {
+		return false
+	}
+	defer ns.mu.RUnlock()
+	return ns.get(name) == nil
+}
+
 // HasSynced reports whether the view has held all sessions at least once.
 func (v *View) HasSynced() bool {
 	select {
