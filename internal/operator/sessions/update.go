@@ -130,11 +130,17 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	return e
 }
 
+// hasSnapshotOf reports whether the session still refers to the same snapshot, which never changes. Its owner may have changed the rest of the spec,
+// and can do that much faster than a large snapshot can be read.
+func (r *Record) hasSnapshotOf(old *Record) bool {
+	return r.UID == old.UID && r.Snapshot != nil && old.Snapshot != nil && *r.Snapshot == *old.Snapshot
+}
+
 // carryOver returns the record with the known state of its snapshot if that is newer than the state recorded in its status. A
 // new report that the snapshot is unreadable takes precedence over both.
 func (r *Record) carryOver(old *Record) *Record {
 	reported := r.Reported == r.Generation && old.Reported != r.Reported
-	if r.Snapshot == nil || !r.SameSpec(&old.Object) || r.Verified || r.Turn.Unreadable || reported {
+	if !r.hasSnapshotOf(old) || r.Verified || r.Turn.Unreadable || reported {
 		return r
 	}
 	next := *r

@@ -72,6 +72,31 @@ func TestReport(t *testing.T) {
 	check("reported while it was read", false)
 }
 
+// TestSnapshotOfChangedSpec: a change of the rest of the spec does not make a snapshot one that must be read again.
+func TestSnapshotOfChangedSpec(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
+	s := (*store)(v)
+	version := 0
+	change := func(key, conversation string) *Record {
+		version++
+		o := object("a", "", version)
+		o.Generation, o.Spec.ConversationID = int64(version), conversation
+		o.Spec.Snapshot = &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, Key: key, SizeBytes: 9}
+		add(s, o)
+		r, _ := v.Get("ns", "a")
+		return r
+	}
+	for _, readable := range []bool{true, false} {
+		v.SetReadable(change(fmt.Sprint("key", readable), ""), readable)
+		if got := change(fmt.Sprint("key", readable), "conv_1"); got.Verified != readable || got.Turn.Unreadable == readable {
+			t.Errorf("after a change of the conversation: verified %t, unreadable %t", got.Verified, got.Turn.Unreadable)
+		}
+		if got := change("another", "conv_1"); got.Verified || got.Turn.Unreadable {
+			t.Errorf("another snapshot: verified %t, unreadable %t", got.Verified, got.Turn.Unreadable)
+		}
+	}
+}
+
 // TestViewFollowsTheWatch feeds the view possible events of the watch.
 func TestViewFollowsTheWatch(t *testing.T) {
 	tests := map[string]struct {
