@@ -106,6 +106,13 @@ func (p *Pace[T]) Charge(now time.Time, tenant string, cost time.Duration) {
 	p.grant(now, tenant, max(0, min(cost, room)))
 }
 
+// Debit is Charge for an item that may have cost much more than the tenant had paid for it. The tenant's next items wait for all of that.
+func (p *Pace[T]) Debit(now time.Time, tenant string, cost time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.grant(now, tenant, cost)
+}
+
 // Refund returns the cost of an item that has run, or a part of it.
 func (p *Pace[T]) Refund(tenant string, cost time.Duration) {
 	p.mu.Lock()

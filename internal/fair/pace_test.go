@@ -131,7 +131,7 @@ func TestPaceOfGrowingItem(t *testing.T) {
 	}
 }
 
-// TestPaceOfCharges: costs that were not known before count until the burst is exceeded by the largest of them.
+// TestPaceOfCharges: costs that were not known before count until the burst is exceeded by the largest of them, and debits without a limit.
 func TestPaceOfCharges(t *testing.T) {
 	pace, now := NewPace[string](time.Second), time.Now()
 	charged := func(costs ...time.Duration) time.Duration {
@@ -145,7 +145,10 @@ func TestPaceOfCharges(t *testing.T) {
 	got := []time.Duration{charged(time.Second), charged(time.Second), charged(time.Second), charged(time.Minute, time.Minute), charged(time.Second)}
 	pace.Refund("team-a", 2*time.Minute)
 	got = append(got, charged())
-	want := []time.Duration{0, time.Second, time.Second, time.Minute, time.Minute, 0}
+	pace.Debit(now, "team-a", time.Minute)
+	pace.Debit(now, "team-a", time.Minute)
+	got = append(got, charged())
+	want := []time.Duration{0, time.Second, time.Second, time.Minute, time.Minute, 0, 2*time.Minute - time.Second}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("delays (-want +got):\n%s", diff)
 	}

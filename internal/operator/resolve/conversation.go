@@ -92,7 +92,7 @@ func (r *Resolver) ResolveConversation(ctx context.Context, namespace, name stri
 			return nil, err
 		}
 		conversation, bytes, err := r.reader.conversation(ctx, namespace, name)
-		r.answers.charge(namespace, max(cold*bytes-conversationCost, 0))
+		r.answers.debit(namespace, max(cold*bytes-conversationCost, 0))
 		if err != nil {
 			return nil, err
 		}

@@ -68,6 +68,11 @@ func (r *rate) charge(namespace string, units int64) {
 	r.pace.Charge(time.Now(), namespace, r.cost(units))
 }
 
+// debit is charge for what may be much more than the namespace has taken units for: see fair.Pace.Debit.
+func (r *rate) debit(namespace string, units int64) {
+	r.pace.Debit(time.Now(), namespace, r.cost(units))
+}
+
 // refund returns units that a namespace has taken.
 func (r *rate) refund(namespace string, units int64) { r.pace.Refund(namespace, r.cost(units)) }
 
