@@ -223,11 +223,15 @@ func (r *ConversationDeleter) isComplete(ctx context.Context, record *conversati
 	if err != nil {
 		return false, ignoreGone(err)
 	}
-	id, complete := gjson.GetBytes(raw, "spec.conversationID").String(), true
+	id, complete, bytes := gjson.GetBytes(raw, "spec.conversationID").String(), true, int64(0)
 	r.chargeList(record.Namespace)
+	defer func() { r.pace.Charge(r.Clock.Now(), record.Namespace, time.Duration(bytes)*listedByteCost) }()
 	for next, more := "", true; more && complete; more = next != "" {
 		next, err = kubeclient.ListSessions(ctx, r.Client, record.Namespace, "conversationID", id, sessionsPerPage, next, func(turn *metav1.ObjectMeta) {
 			known, found := r.Sessions.Get(turn.Namespace, turn.Name)
+			if found {
+				bytes += int64(known.ObjectBytes)
+			}
 			complete = complete && (turn.DeletionTimestamp != nil || found && known.UID == sessions.NewUID(turn.UID))
 		})
 		if err != nil {
@@ -246,8 +250,12 @@ func (r *ConversationDeleter) exists(ctx context.Context, record *conversations.
 	return current.UID == record.UID.Text() && current.DeletionTimestamp == nil, nil
 }
 
-// listCost is what a list costs a namespace for each of its sessions: the API server compares all of them with a field selector.
-const listCost = 10 * time.Microsecond
+// listCost is what a list costs a namespace for each of its sessions: the API server compares all of them with a field selector. listedByteCost
+// is what it costs for each byte of a session that it has, of which all may be metadata.
+const (
+	listCost       = 10 * time.Microsecond
+	listedByteCost = 10 * time.Nanosecond
+)
 
 func (r *ConversationDeleter) costOfList(namespace string) time.Duration {
 	return time.Duration(r.Sessions.Sessions(namespace)) * listCost

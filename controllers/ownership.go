@@ -42,8 +42,8 @@ import (
 
 // reconcileOwner adds the ownerReference to the parent if the session may have one and has none. An existing reference is left
 // unchanged, whatever its UID: garbage collection decides whether it is valid. If the session is unchanged since it got its verdict, its
-// parent has appeared, as that of 100,000 others may have: then the write must keep the pace of rewrites, and reconcileOwner may return
-// the delay.
+// parent has appeared, as that of 100,000 others may have. Then the write must keep the pace of rewrites, and reconcileOwner may return the delay. So
+// it may if the parent is large, which is read for each of its children.
 func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessions.Verdict, unchanged bool) (wait time.Duration, err error) {
 	name := v.Record.NamespacedName()
 	if !lacksOwner(v) {
@@ -54,8 +54,8 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 	if wait := r.owners.wait(&v.Record.Object); wait > 0 {
 		return wait, nil
 	}
-	if unchanged {
-		if wait := r.paces.ownerDelay(r.Clock.Now(), &v.Record.Object); wait > 0 {
+	if unchanged || v.Parent.ObjectBytes > unitBytes {
+		if wait := r.paces.ownerDelay(r.Clock.Now(), &v.Record.Object, &v.Parent.Object); wait > 0 {
 			return wait, nil
 		}
 	}

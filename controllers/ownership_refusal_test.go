@@ -73,6 +73,10 @@ func TestRefusedOwner(t *testing.T) {
 		changed := *verdict.Record
 		changed.ResourceVersion++
 		verdict.Record = &changed
+		if wait, err := r.reconcileOwner(t.Context(), verdict, false); err != nil || wait == 0 {
+			t.Errorf("a changed session with a large parent waits for %s, error %v", wait, err)
+		}
+		verdict.Parent = &sessions.Record{Object: sessions.Object{Namespace: "team-a", Name: "a", ObjectBytes: 1 << 10}}
 		c.answer = apierrors.NewInternalError(errors.New("unavailable"))
 		if wait, err := r.reconcileOwner(t.Context(), verdict, false); err == nil {
 			t.Errorf("a changed session waits for %s", wait)

@@ -135,10 +135,14 @@ func (p *statusPaces) delay(now time.Time, object *sessions.Object, rewrite bool
 	return p.rewrites.Delay(now, object.Namespace, object.NamespacedName(), p.rewriteCost(object))
 }
 
-// ownerDelay returns how long an unchanged session must wait until its ownerReference may be added.
-func (p *statusPaces) ownerDelay(now time.Time, object *sessions.Object) time.Duration {
-	return p.owners.Delay(now, object.Namespace, object.NamespacedName(), p.rewriteCost(object))
+// ownerDelay returns how long a session must wait until its ownerReference may be added, for which its parent is read ownerReads times.
+func (p *statusPaces) ownerDelay(now time.Time, object, parent *sessions.Object) time.Duration {
+	read := float64(ownerReads*int64(parent.ObjectBytes)) / p.limits.RewriteBytesPerSecond
+	return p.owners.Delay(now, object.Namespace, object.NamespacedName(), p.rewriteCost(object)+seconds(read))
 }
+
+// ownerReads is how often an owner is read to set an ownerReference to it, if the API server is slow.
+const ownerReads = 3
 
 // readableDelay returns how long a session must wait until its SnapshotReadable condition may be written.
 func (p *statusPaces) readableDelay(now time.Time, object *sessions.Object) time.Duration {
