@@ -39,7 +39,7 @@ func newWaits() workqueue.TypedRateLimiter[ctrl.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBusyDelay, maxBackoff)
 }
 
-// errBusy indicates that the sessions of a namespace use its share of the workers.
+// errBusy indicates that the sessions of a namespace use its share of the workers, or of the reads of unreadable snapshots.
 var errBusy = errors.New("too many snapshots of the namespace are being read")
 
 // verify reads a snapshot that is outside its object and has not been read yet, or could not be, and makes the session its
@@ -49,7 +49,8 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 	if !found || record.Deleting || record.Snapshot == nil || record.Verified || record.Problem != nil {
 		return nil
 	}
-	if !r.verifications.TryAcquire(req.Namespace, 1) {
+	// Its owner can have an unreadable one read again by any change of the session.
+	if record.Turn.Unreadable && r.paces.rereadDelay(r.Clock.Now(), record) > 0 || !r.verifications.TryAcquire(req.Namespace, 1) {
 		return errBusy
 	}
 	defer r.verifications.Release(req.Namespace, 1)

@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
 
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
@@ -38,7 +39,7 @@ type StatusLimits struct {
 	RewritesPerSecond float64
 	// RewriteBytesPerSecond, more than 0, is the size of their objects, as Object.WriteBytes counts it: each status that is rewritten
 	// rewrites its whole object in etcd. Both limits also apply, separately, to ownerReferences that are added to such sessions because
-	// their parent has appeared, and to their SnapshotReadable conditions, on each replica.
+	// their parent has appeared, or to any whose parent, which is read for that, is large, and to their SnapshotReadable conditions, on each replica.
 	RewriteBytesPerSecond float64
 	// RewriteHold is the longest time that such a status waits while an ancestor of its session keeps changing. It must not be negative.
 	RewriteHold time.Duration
@@ -115,13 +116,13 @@ func (l *StatusLimits) Validate() error {
 type statusPaces struct {
 	limits StatusLimits
 	// rewrites and firsts are statuses, of unchanged and of changed sessions. owners are ownerReferences of unchanged sessions, and readable
-	// SnapshotReadable conditions.
-	rewrites, firsts, owners, readable *fair.Pace[types.NamespacedName]
+	// SnapshotReadable conditions. rereads are reads of snapshots that were unreadable before.
+	rewrites, firsts, owners, readable, rereads *fair.Pace[types.NamespacedName]
 }
 
 func newStatusPaces(limits StatusLimits) statusPaces {
 	pace := func() *fair.Pace[types.NamespacedName] { return fair.NewPrepaidPace[types.NamespacedName](statusBurst) }
-	return statusPaces{limits, pace(), pace(), pace(), pace()}
+	return statusPaces{limits, pace(), pace(), pace(), pace(), pace()}
 }
 
 // delay returns how long an object must wait until its status may be written. It is a rewrite if the object has not changed since its
@@ -149,6 +150,15 @@ func (p *statusPaces) readableDelay(now time.Time, object *sessions.Object) time
 	return p.readable.Delay(now, object.Namespace, object.NamespacedName(), p.rewriteCost(object))
 }
 
+// rereadBytesPerSecond is the rate at which the unreadable snapshots of a namespace are read again.
+const rereadBytesPerSecond = 32 << 20
+
+// rereadDelay returns how long a session must wait until its snapshot, which was unreadable, may be read again.
+func (p *statusPaces) rereadDelay(now time.Time, session *sessions.Record) time.Duration {
+	bytes := max(session.Snapshot.SizeBytes, session.Snapshot.StoredBytes, v1alpha1.MaxSnapshotChunkBytes)
+	return p.rereads.Delay(now, session.Namespace, session.NamespacedName(), seconds(float64(bytes)/rereadBytesPerSecond))
+}
+
 func (p *statusPaces) rewriteCost(object *sessions.Object) time.Duration {
 	return seconds(max(1/p.limits.RewritesPerSecond, float64(object.WriteBytes())/p.limits.RewriteBytesPerSecond))
 }
@@ -174,6 +184,7 @@ func (p *statusPaces) forget(name types.NamespacedName) {
 	p.forgetStatus(name)
 	p.owners.Forget(name)
 	p.readable.Forget(name)
+	p.rereads.Forget(name)
 }
 
 // seconds returns a duration, at most the longest one.

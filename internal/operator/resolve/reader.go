@@ -104,7 +104,7 @@ func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, e
 		return false, nil
 	case err != nil:
 		return false, err
-	case current == nil || !current.SameSpec(&record.Object):
+	case current == nil || !current.HasSnapshotOf(record):
 		return false, fmt.Errorf("session %s: %w", record.NamespacedName(), errOutdated)
 	}
 	return !current.Turn.Unreadable, nil

@@ -93,6 +93,9 @@ func (f *feeds) add(namespace string, e event) {
 	} else {
 		ns.queue = append(ns.queue, queued{strings.Clone(e.name), e.version}) // the name shares the memory of the response ID
 	}
+	if e.record == nil {
+		e.name = strings.Clone(e.name)
+	}
 	isApplied := ns.applying != nil && ns.applying.name == e.name
 	if found && e.record == nil && !e.isList && !isApplied && f.isUnknown(namespace, e.name) {
 		// It was created and deleted while it waited. A tenant that does that all the time must not fill the memory.
@@ -103,15 +106,22 @@ func (f *feeds) add(namespace string, e event) {
 	ns.latest[e.name] = e
 }
 
-// trim removes the objects at the end of the queue that have no event any more.
+// trim removes the objects from the queue that have no event any more, once they are most of it.
 func (f *feed) trim() {
-	for n := len(f.queue); n > 0; n-- {
-		if _, found := f.latest[f.queue[n-1].name]; found {
-			return
-		}
-		f.queue = f.queue[:n-1]
+	if len(f.queue) <= 2*len(f.latest)+minTrimmed {
+		return
 	}
+	kept := make(map[string]bool, len(f.latest))
+	f.queue = slices.DeleteFunc(f.queue, func(q queued) bool {
+		_, waits := f.latest[q.name]
+		isFirst := !kept[q.name]
+		kept[q.name] = true
+		return !waits || !isFirst
+	})
 }
+
+// minTrimmed is the number of objects without events that a queue may have in any case.
+const minTrimmed = 64
 
 // changes returns the latest events of the objects of a namespace that have not been applied, and none of a list.
 func (f *feeds) changes(namespace string) (waiting []event) {
@@ -173,8 +183,9 @@ func (f *feeds) next(namespace string, ns *feed) (event, bool) {
 	defer f.mu.Unlock()
 	for len(ns.queue) > 0 {
 		ns.applying, ns.queue = &ns.queue[0], ns.queue[1:]
-		if e, found := ns.latest[ns.applying.name]; found {
-			delete(ns.latest, e.name)
+		e, found := ns.latest[ns.applying.name]
+		delete(ns.latest, ns.applying.name)
+		if found {
 			return e, true
 		}
 	}

@@ -130,9 +130,9 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	return e
 }
 
-// hasSnapshotOf reports whether the session still refers to the same snapshot, which never changes. Its owner may have changed the rest of the spec,
-// and can do that much faster than a large snapshot can be read.
-func (r *Record) hasSnapshotOf(old *Record) bool {
+// HasSnapshotOf reports whether both are records of the same session, with the same snapshot, which never changes. Its owner may have changed the
+// rest of the spec, and can do that much faster than a large snapshot can be read.
+func (r *Record) HasSnapshotOf(old *Record) bool {
 	return r.UID == old.UID && r.Snapshot != nil && old.Snapshot != nil && *r.Snapshot == *old.Snapshot
 }
 
@@ -140,7 +140,7 @@ func (r *Record) hasSnapshotOf(old *Record) bool {
 // new report that the snapshot is unreadable takes precedence over both.
 func (r *Record) carryOver(old *Record) *Record {
 	reported := r.Reported == r.Generation && old.Reported != r.Reported
-	if !r.hasSnapshotOf(old) || r.Verified || r.Turn.Unreadable || reported {
+	if !r.HasSnapshotOf(old) || old.Problem != nil || r.Verified || r.Turn.Unreadable || reported {
 		return r
 	}
 	next := *r
@@ -149,7 +149,7 @@ func (r *Record) carryOver(old *Record) *Record {
 }
 
 // SetReadable records whether the snapshot of a session could be read, and notifies the subscribers if a verdict changes.
-// It does nothing if the view has another spec of the session, or does not have the session, or if the snapshot has been
+// It does nothing if the view has another snapshot of the session, or does not have the session, or if the snapshot has been
 // reported as unreadable since the record was read: then it must be read again.
 func (v *View) SetReadable(r *Record, readable bool) {
 	v.update(r, func(next *Record) (changed bool) {
@@ -183,7 +183,7 @@ func (v *View) update(r *Record, change func(next *Record) bool) {
 
 func (ns *namespaceView) update(r *Record, change func(next *Record) bool) *effect {
 	known := ns.get(r.Name)
-	if known == nil || !known.SameSpec(&r.Object) {
+	if known == nil || !known.SameSpec(&r.Object) && !known.HasSnapshotOf(r) {
 		return nil
 	}
 	next := *known

@@ -71,7 +71,8 @@ func (u *Usage) change(known, next *Record) {
 // Sessions returns the number of ResponseSessions of a namespace or, if it is empty, of all namespaces.
 func (v *View) Sessions(namespace string) (sessions int) {
 	if namespace != "" {
-		return v.Usage(namespace).Sessions
+		v.read(namespace, func(ns *namespaceView) { sessions = ns.sessions })
+		return sessions
 	}
 	v.readAll(func(ns *namespaceView) { sessions += ns.sessions })
 	return sessions

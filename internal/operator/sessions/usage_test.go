@@ -131,7 +131,14 @@ func TestUsageIncludesWaitingChanges(t *testing.T) {
 	if diff := cmp.Diff(want, v.Usage("ns")) + cmp.Diff(want, v.Usages()["ns"]); diff != "" {
 		t.Errorf("usage (-want +got):\n%s", diff)
 	}
-	if waiting := v.feeds.waiting["ns"]; len(waiting.queue) != 3 || len(waiting.latest) != 3 {
+	overlapping := func(i int) *v1alpha1.ResponseSession { return object(fmt.Sprint("overlapping", i%2), "", 3000+i) }
+	must(s.Add(watched(s, overlapping(0))))
+	for i := range 1000 {
+		must(s.Add(watched(s, overlapping(i+1))))
+		must(s.Delete(watched(s, overlapping(i))))
+	}
+	must(s.Delete(watched(s, overlapping(1000))))
+	if waiting := v.feeds.waiting["ns"]; len(waiting.queue) > 2*3+minTrimmed || len(waiting.latest) != 3 {
 		t.Errorf("%d objects wait for %d events, want 3", len(waiting.queue), len(waiting.latest))
 	}
 	close(proceed)
