@@ -18,6 +18,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -78,7 +79,7 @@ func (c *cluster) cascade(ctx context.Context, namespace, responseID string) err
 	limited, cancel := context.WithTimeout(ctx, maxCascadeTime)
 	defer cancel()
 	err := c.deleteTree(limited, namespace, responseID)
-	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+	if err != nil && ctx.Err() == nil && limited.Err() != nil && !errors.Is(err, errRootGone) {
 		return &driver.Error{
 			Code: driver.CodeUnreachable, ResponseID: responseID, Retryable: true, Err: err,
 			Message: fmt.Sprintf("response %q has too many descendants to delete within %s: delete it again for the others", responseID, maxCascadeTime),
@@ -86,6 +87,9 @@ func (c *cluster) cascade(ctx context.Context, namespace, responseID string) err
 	}
 	return err
 }
+
+// errRootGone indicates that another cascade would find nothing.
+var errRootGone = errors.New("the cascade has not ended")
 
 func (c *cluster) deleteTree(ctx context.Context, namespace, responseID string) error {
 	walk := &cascade{cluster: c, namespace: namespace}
@@ -104,7 +108,7 @@ func (c *cluster) deleteTree(ctx context.Context, namespace, responseID string) 
 	for len(walk.path) > 0 {
 		switch err := walk.step(ctx); {
 		case err != nil && walk.path[0].deleted:
-			return fmt.Errorf("response %.100q is deleted, but perhaps not a turn that was saved meanwhile and continues it: %w", responseID, err)
+			return fmt.Errorf("%w: response %.100q is deleted, but perhaps not a turn that was saved meanwhile and continues it: %w", errRootGone, responseID, err)
 		case err != nil:
 			return err
 		}
@@ -131,8 +135,11 @@ func (w *cascade) step(ctx context.Context) error {
 		last.found, last.again, last.listed = false, true, false
 		return nil
 	case !last.deleted:
+		if err := w.remove(ctx, last); err != nil {
+			return err
+		}
 		last.deleted, last.again, last.listed = true, true, false
-		return w.remove(ctx, last)
+		return nil
 	}
 	w.path = w.path[:len(w.path)-1]
 	return nil

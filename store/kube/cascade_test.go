@@ -149,9 +149,11 @@ func TestSaveBeforeRootIsGone(t *testing.T) {
 	for _, turn := range [][2]string{{"x"}, {"b", "x"}} {
 		restored(t, ns, turn[0], turn[1])
 	}
-	var gone atomic.Bool
+	var gone, refused atomic.Bool
 	s := openThrough(t, ns, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		switch name := path.Base(r.URL.Path); {
+		case r.Method == http.MethodDelete && name == "x" && refused.CompareAndSwap(false, true):
+			return answer(r, http.StatusForbidden), nil
 		case r.Method == http.MethodDelete && name == "b":
 			restored(t, ns, "late", "x")
 		case r.Method == http.MethodDelete && name == "x":
@@ -161,9 +163,11 @@ func TestSaveBeforeRootIsGone(t *testing.T) {
 		}
 		return next.RoundTrip(r)
 	})
-	err := s.Delete(t.Context(), "x", cascading)
-	if err == nil || !strings.Contains(err.Error(), `response "x" is deleted`) {
-		t.Errorf("got %v, want an error that says that the root is gone", err)
+	for _, isGone := range []bool{false, true} {
+		err := s.Delete(t.Context(), "x", cascading)
+		if err == nil || strings.Contains(err.Error(), `response "x" is deleted`) != isGone {
+			t.Errorf("got %v, want an error; the root is gone: %t", err, isGone)
+		}
 	}
 	wantTurns(t, ns)
 }
