@@ -58,8 +58,8 @@ func unanswered(turn *Session, hidden []HiddenItem, next *Session) string {
 
 // calls are calls that need an output.
 type calls struct {
-	ids         []string // call IDs
-	open        map[string]bool
+	count       int
+	open        map[string]int  // the call IDs, with the number of the call
 	localShells map[string]bool // those whose outputs need not have their call IDs
 }
 
@@ -72,10 +72,10 @@ func (c *calls) add(raw string) {
 		c.answer(kind, id)
 	default:
 		if c.open == nil {
-			c.open, c.localShells = map[string]bool{}, map[string]bool{}
+			c.open, c.localShells = map[string]int{}, map[string]bool{}
 		}
-		c.ids = append(c.ids, id)
-		c.open[id] = true
+		c.count++
+		c.open[id] = c.count
 		if kind == "local_shell_call" {
 			c.localShells[id] = true
 		}
@@ -95,6 +95,7 @@ func (c *calls) answer(kind, callID string) {
 		clear(c.localShells)
 	case strings.HasSuffix(kind, "_call_output"), kind == "tool_search_output":
 		delete(c.open, callID)
+		delete(c.localShells, callID)
 	}
 }
 
@@ -107,8 +108,11 @@ func (c *calls) unanswered(input string) string {
 		members := jsonvalue.Members(gjson.Parse(raw), "type", "call_id")
 		c.answer(members[0].String(), members[1].String())
 	})
-	if i := slices.IndexFunc(c.ids, func(id string) bool { return c.open[id] }); i >= 0 {
-		return c.ids[i]
+	first := ""
+	for id, number := range c.open {
+		if first == "" || number < c.open[first] {
+			first = id
+		}
 	}
-	return ""
+	return first
 }

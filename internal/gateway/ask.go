@@ -84,25 +84,29 @@ func (g *Gateway) ask(w http.ResponseWriter, r *http.Request, c *call) error {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	return g.passThrough(w, c, response, func(answer *object) { g.completeAnswer(r, c, answer) })
+	return g.passThrough(w, c, response, func(answer *object) error { return g.completeAnswer(r, c, answer) })
 }
 
 // completeAnswer adds the members that an engine has left out of its answer to a question about a conversation, unless that has no result.
-func (g *Gateway) completeAnswer(r *http.Request, c *call, answer *object) {
+func (g *Gateway) completeAnswer(r *http.Request, c *call, answer *object) error {
 	switch {
 	case r.URL.Path == inputTokensPath:
 		answer.setMissing("object", `"response.input_tokens"`)
-		return
+		return nil
 	case !jsonvalue.IsList(answer.raw("output")):
-		return
+		return nil
 	}
 	id := g.newResponseID(r, c)
 	answer.setMissing("id", quote(id))
-	t := &turn{id: id, request: &createRequest{}} // it is not stored
+	t := &turn{id: id, request: &createRequest{object: &object{}}} // it is not stored
+	if err := c.hold(t.shownBytes(answer)); err != nil {
+		return err
+	}
 	answer.set("output", t.showOutput(answer.raw("output"), t.itemID))
 	answer.setMissing("object", `"response.compaction"`)
 	answer.setMissing("created_at", strconv.FormatInt(g.now().Unix(), 10))
 	completeUsage(answer)
+	return nil
 }
 
 // checkServed returns an error if the engine does not have the endpoint of a request. A request finds out, by one without a model

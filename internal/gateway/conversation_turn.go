@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
@@ -86,7 +87,20 @@ func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error
 func (g *Gateway) checkCalls(ctx context.Context, c *call, q *createRequest) error {
 	input := q.object.raw("input")
 	bytes := int(historyBytes(q.history)) + len(input)
-	call, err := inTurn(ctx, g, c, bytes, func() (string, error) { return store.UnansweredCall(q.history, input), nil })
+	call, err := inTurn(ctx, g, c, bytes, func() (string, error) {
+		const callBytes = 128
+		calls := int64(0)
+		for _, item := range q.history.Items {
+			if strings.Contains(jsonvalue.Text(item), "_call") {
+				calls += callBytes
+			}
+		}
+		if err := c.hold(calls); err != nil {
+			return "", err
+		}
+		defer c.memory.give(calls)
+		return store.UnansweredCall(q.history, input), nil
+	})
 	if err == nil && call != "" {
 		err = invalidRequest("input", "", "No tool output found for function call %s.", firstBytes(call))
 	}

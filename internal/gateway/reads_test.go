@@ -19,11 +19,14 @@ package gateway
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
@@ -135,17 +138,47 @@ func TestObjectsCount(t *testing.T) {
 		return next()
 	}}
 	f.gateway.reads.now = func() time.Time { return time.Unix(0, 0) }
-	for _, last := range []string{"", "store"} {
+	for path, body := range map[string]string{"/v1/responses": `{"conversation":"conv_1","input":"a"}`, "/v1/conversations/conv_1": `{"metadata":{}}`} {
 		f.gateway.reads.last.Clear()
-		switch last {
-		case "":
-			f.create(`{"conversation":"conv_1","input":"a"}`)
-		default:
-			f.do(http.MethodPost, "/v1/conversations/conv_1", `{"metadata":{}}`)
-		}
+		f.do(http.MethodPost, path, body)
 		if got := f.gateway.reads.expected("default"); got != 1+units {
 			t.Errorf("the next object counts as %d, want %d", got, 1+units)
 		}
+	}
+}
+
+// TestObjectsWait: an operation on a conversation waits while its tenant reads as much as it may at once.
+func TestObjectsWait(t *testing.T) {
+	f, _ := startConversation(t, nil)
+	f.create(`{"conversation":"conv_1","input":"a"}`)
+	turn := f.turns(conv)[0]
+	reads := f.gateway.reads
+	reads.most, reads.objects = 1, fair.NewCappedBudget(math.MaxInt64, 1)
+	for _, request := range [][]string{
+		{http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"b"}`},
+		{http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"b","store":false}`},
+		{http.MethodGet, "/v1/conversations/conv_1/items", ""},
+		{http.MethodPost, "/v1/conversations/conv_1", `{"metadata":{}}`},
+		{http.MethodDelete, "/v1/responses/" + turn, ""},
+		{http.MethodDelete, "/v1/conversations/conv_1", ""},
+	} {
+		end, err := reads.begin(t.Context(), "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		r, err := http.NewRequestWithContext(ctx, request[0], f.url+request[1], strings.NewReader(request[2]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := f.client.Do(r)
+		if err == nil {
+			_ = response.Body.Close()
+			t.Errorf("%s %s: got %d while another object is read", request[0], request[1], response.StatusCode)
+		}
+		cancel()
+		end(0)
+		f.eventually("the request has not ended", func() bool { return reads.objects.Used() == 0 })
 	}
 }
 

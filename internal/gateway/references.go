@@ -234,10 +234,11 @@ func (g *Gateway) findBeginning(
 		if err != nil {
 			continue
 		}
-		known.held += historyBytes(history)
 		if history.Next != "" {
+			c.memory.give(historyBytes(history))
 			continue
 		}
+		known.held += historyBytes(history)
 		begins, err := inTurn(ctx, g, c, len(q.body)+int(historyBytes(history)), func() (bool, error) {
 			if err := known.add(history, false); err != nil {
 				return false, err

@@ -215,7 +215,7 @@ func (c *call) hideKeyIn(e *event, isError bool) bool {
 // passThrough returns the engine's response, whose errors may be about the gateway's own account and key. After an error, clients are
 // told not to retry, as after other errors, unless the engine has not run. complete, if it is not nil, adds what is missing in a success;
 // an error gets the members that it lacks.
-func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Response, complete func(*object)) error {
+func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Response, complete func(*object) error) error {
 	if response.StatusCode == http.StatusTooManyRequests && g.ownsAccount() {
 		g.copyHeaders(w.Header(), response.Header)
 		c.log.Warn("the engine has reached a limit", "code", codeOf(response))
@@ -238,7 +238,9 @@ func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Res
 	case complete != nil:
 		body, err = inTurn(response.Request.Context(), g, c, len(body), func() ([]byte, error) {
 			if o, err := parseObject(body); err == nil { // another answer is the engine's matter
-				complete(o)
+				if err := complete(o); err != nil {
+					return nil, err
+				}
 				return jsonvalue.Bytes(o.String()), nil
 			}
 			return body, nil

@@ -120,13 +120,15 @@ func TestWebSocketFailureIsOneEvent(t *testing.T) {
 	for name, tc := range map[string]struct{ event, want string }{
 		"flat": {
 			`{"type":"error","code":"rate_limit","message":"slow down","param":null,"sequence_number":1}`,
-			`{"code":"rate_limit","message":"slow down","type":"server_error","param":null}`,
+			`{"message":"slow down","param":null,"code":"rate_limit","type":"server_error"}`,
 		},
 		"an object": {
 			`{"type":"error","status":429,"error":{"message":"slow down"}}`,
 			`{"message":"slow down","type":"requests","param":null,"code":null}`,
 		},
-		"empty": {`{"type":"error"}`, `{"message":"","type":"server_error","param":null,"code":null}`},
+		"a text": {`{"type":"error","error":"slow down"}`, `{"message":"slow down","type":"server_error","param":null,"code":null}`},
+		"a list": {`{"type":"error","error":["x"],"message":"slow down"}`, `{"message":"slow down","param":null,"code":null,"type":"server_error"}`},
+		"empty":  {`{"type":"error"}`, `{"message":"","param":null,"code":null,"type":"server_error"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var requests atomic.Int64

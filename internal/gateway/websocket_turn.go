@@ -149,15 +149,18 @@ func (t *socketTurn) newRequest(o *object, bytes int) (request *createRequest, g
 		return nil, false, err
 	}
 	defer t.call.memory.give(2 * int64(bytes)) // of the message
-	continues := t.parent != nil
+	parent := t.parent
 	if err := t.prepend(o); err != nil {
 		return nil, false, err
+	}
+	if parent != nil && t.parent == nil {
+		t.call.memory.give(2 * parent.total)
 	}
 	request, err = parseRequest(jsonvalue.Bytes(o.String()))
 	if err != nil {
 		return nil, false, err
 	}
-	if continues {
+	if parent != nil {
 		request.named = t.previous
 	}
 	if t.parent == nil {
@@ -367,27 +370,25 @@ func (t *socketTurn) sendEvent(ctx context.Context, e *event) error {
 		if err != nil {
 			return err // never: the relay has parsed it
 		}
-		completeEnvelope(o)
+		completeEnvelope(o, data)
 		data = o.String()
 	}
 	return t.socket.send(ctx, t.streamID, data)
 }
 
-// completeEnvelope gives an error event of a stream the form of one of a WebSocket connection, in which the error is an object of its own. What the
-// engine has sent beside it remains.
-func completeEnvelope(o *object) {
+// completeEnvelope gives an error event of a stream, also as JSON, the form of one of a WebSocket connection, in which the error is an object of its
+// own. What the engine has sent beside it remains.
+func completeEnvelope(o *object, data string) {
 	status := http.StatusInternalServerError
 	if given := o.get("status"); given.Type == gjson.Number && given.Num >= http.StatusBadRequest && given.Num < 600 {
 		status = int(given.Num)
 	}
-	failure, err := objectOf(o.raw("error"))
-	if err != nil {
+	_, failure := errorIn(jsonvalue.Bytes(data))
+	if failure == nil {
 		failure = &object{}
 	}
-	for _, name := range []string{"code", "message", "param"} {
-		if !o.isNull(name) {
-			failure.setMissing(name, o.raw(name))
-		}
+	if !jsonvalue.IsObject(o.raw("error")) {
+		failure.remove("type") // it is that of the event
 	}
 	completeError(failure, status)
 	o.set("status", strconv.Itoa(status))
