@@ -377,7 +377,7 @@ func (s *service) AppendEvent(ctx context.Context, to session.Session, event *se
 	if err != nil {
 		return err
 	}
-	repeated, err := s.prepareShare(ctx, h.key, turn.ResponseID, parts)
+	repeated, err := s.prepareShare(ctx, h.key, turn, parts)
 	if err != nil {
 		return err
 	}
@@ -398,17 +398,17 @@ func (s *service) AppendEvent(ctx context.Context, to session.Session, event *se
 
 // prepareShare reports whether an event that changes what sessions share is already stored. Otherwise, it returns an error if that would become too
 // large: the event could be stored, but not its changes.
-func (s *service) prepareShare(ctx context.Context, k key, turnID string, parts states) (stored bool, err error) {
+func (s *service) prepareShare(ctx context.Context, k key, turn *store.Session, parts states) (stored bool, err error) {
 	if len(parts.app) == 0 && len(parts.user) == 0 {
 		return false, nil
 	}
-	switch _, err := s.store.Get(ctx, turnID); {
+	switch _, err := s.store.Get(ctx, turn.ResponseID); {
 	case err == nil:
 		return true, nil
 	case !errors.Is(err, store.ErrNotFound):
 		return false, err
 	}
-	return false, s.checkShared(ctx, k, parts)
+	return false, s.checkShared(ctx, k, parts, turn.CreatedAt)
 }
 
 // newTurn returns the turn of an event, after which the session has a state.

@@ -63,8 +63,17 @@ func splitState(state map[string]any) (parts states, err error) {
 
 // share changes the states of an app and of a user with an event of the given time. Concurrent changes of different members all take effect. If the
 // event is repeated, what later events have set stays: it may have been shared before them.
+//
+// The error is ErrInvalid only if a repetition would not help.
 func (s *service) share(ctx context.Context, k key, parts states, at time.Time, repeated bool) error {
-	return errors.Join(s.set(ctx, k.ofApp(), parts.app, at, repeated), s.set(ctx, k.ofUser(), parts.user, at, repeated))
+	app, user := s.set(ctx, k.ofApp(), parts.app, at, repeated), s.set(ctx, k.ofUser(), parts.user, at, repeated)
+	switch isFinal := func(err error) bool { return err == nil || errors.Is(err, store.ErrInvalid) }; {
+	case !isFinal(app) && isFinal(user):
+		return app
+	case !isFinal(user) && isFinal(app):
+		return user
+	}
+	return errors.Join(app, user)
 }
 
 func (s *service) set(ctx context.Context, k key, state map[string]any, at time.Time, repeated bool) error {
@@ -113,11 +122,11 @@ func membersOf(state map[string]any, at time.Time) (map[string]json.RawMessage, 
 }
 
 // checkShared returns an error if the states of an app or of a user would become too large.
-func (s *service) checkShared(ctx context.Context, k key, parts states) error {
-	return errors.Join(s.check(ctx, k.ofApp(), parts.app), s.check(ctx, k.ofUser(), parts.user))
+func (s *service) checkShared(ctx context.Context, k key, parts states, at time.Time) error {
+	return errors.Join(s.check(ctx, k.ofApp(), parts.app, at), s.check(ctx, k.ofUser(), parts.user, at))
 }
 
-func (s *service) check(ctx context.Context, k key, state map[string]any) error {
+func (s *service) check(ctx context.Context, k key, state map[string]any, at time.Time) error {
 	if len(state) == 0 {
 		return nil
 	}
@@ -125,7 +134,7 @@ func (s *service) check(ctx context.Context, k key, state map[string]any) error 
 	if err != nil {
 		return err
 	}
-	members, err := membersOf(state, time.Now())
+	members, err := membersOf(state, at)
 	if err != nil {
 		return err
 	}
