@@ -225,7 +225,7 @@ func (r *ConversationDeleter) isComplete(ctx context.Context, record *conversati
 	}
 	id, complete, bytes := gjson.GetBytes(raw, "spec.conversationID").String(), true, int64(0)
 	r.chargeList(record.Namespace)
-	defer func() { r.pace.Charge(r.Clock.Now(), record.Namespace, time.Duration(bytes)*listedByteCost) }()
+	defer func() { r.chargeListed(record.Namespace, bytes) }()
 	for next, more := "", true; more && complete; more = next != "" {
 		next, err = kubeclient.ListSessions(ctx, r.Client, record.Namespace, "conversationID", id, sessionsPerPage, next, func(turn *metav1.ObjectMeta) {
 			known, found := r.Sessions.Get(turn.Namespace, turn.Name)
@@ -263,6 +263,11 @@ func (r *ConversationDeleter) costOfList(namespace string) time.Duration {
 
 func (r *ConversationDeleter) chargeList(namespace string) {
 	r.pace.Charge(r.Clock.Now(), namespace, r.costOfList(namespace))
+}
+
+// chargeListed charges for the sessions that a list has returned.
+func (r *ConversationDeleter) chargeListed(namespace string, bytes int64) {
+	r.pace.Charge(r.Clock.Now(), namespace, time.Duration(bytes)*listedByteCost)
 }
 
 // turn returns how long a worker deletes turns of a conversation: so long that the list at the beginning is a small part of what it costs.

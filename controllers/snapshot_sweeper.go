@@ -226,7 +226,7 @@ func (s *SnapshotSweeper) compare(ctx context.Context, store snapshot.Store) (*c
 }
 
 // delete executes the deletions of a plan, unless they are held off or refused. It reports whether it left some to the next sweep. unmarked
-// is whether snapshots remain to be marked.
+// is whether this sweep has left snapshots to be marked.
 func (s *SnapshotSweeper) delete(
 	ctx context.Context, store snapshot.Store, plan sweepPlan, returned []snapshot.Part, unmarked bool,
 ) (result sweepResult, left bool, err error) {

@@ -197,9 +197,14 @@ func (d *turnDeletion) isContinued(ctx context.Context, id string) (continued bo
 		return d.Sessions.IsContinued(d.record.Namespace, id), nil
 	}
 	d.chargeList(d.record.Namespace)
+	bytes := int64(0)
+	defer func() { d.chargeListed(d.record.Namespace, bytes) }()
 	for next, more := "", true; more && !continued; more = next != "" {
 		next, err = kubeclient.ListSessions(ctx, d.Client, d.record.Namespace, "previousResponseID", id, sessionsPerPage, next, func(turn *metav1.ObjectMeta) {
 			known, found := d.Sessions.Get(turn.Namespace, turn.Name)
+			if found {
+				bytes += int64(known.ObjectBytes)
+			}
 			misnamed := found && known.UID == sessions.NewUID(turn.UID) && known.Misnamed
 			continued = continued || turn.DeletionTimestamp == nil && !misnamed
 		})
