@@ -223,22 +223,40 @@ func (r *ConversationDeleter) isComplete(ctx context.Context, record *conversati
 	if err != nil {
 		return false, ignoreGone(err)
 	}
-	id, complete, bytes := gjson.GetBytes(raw, "spec.conversationID").String(), true, int64(0)
-	r.chargeList(record.Namespace)
-	defer func() { r.chargeListed(record.Namespace, bytes) }()
-	for next, more := "", true; more && complete; more = next != "" {
-		next, err = kubeclient.ListSessions(ctx, r.Client, record.Namespace, "conversationID", id, sessionsPerPage, next, func(turn *metav1.ObjectMeta) {
+	complete = true
+	err = r.eachListed(ctx, record.Namespace, "conversationID", gjson.GetBytes(raw, "spec.conversationID").String(),
+		func(turn *metav1.ObjectMeta, known *sessions.Record) bool {
+			complete = complete && (turn.DeletionTimestamp != nil || known != nil && known.UID == sessions.NewUID(turn.UID))
+			return complete
+		})
+	if err != nil {
+		return false, fmt.Errorf("unable to list the turns of the conversation: %w", err)
+	}
+	return complete, nil
+}
+
+// eachListed calls a function with the turns of a namespace that have a value in a field of their spec, and with what the view has of each, or nil. It
+// reads no more pages once the function has returned false. The namespace is charged for the list.
+func (r *ConversationDeleter) eachListed(
+	ctx context.Context, namespace, field, value string, yield func(turn *metav1.ObjectMeta, known *sessions.Record) (more bool),
+) (err error) {
+	bytes := int64(0)
+	defer func() {
+		r.pace.Charge(r.Clock.Now(), namespace, r.costOfList(namespace)+time.Duration(bytes)*listedByteCost)
+	}()
+	for next, more := "", true; more; more = more && next != "" {
+		next, err = kubeclient.ListSessions(ctx, r.Client, namespace, field, value, sessionsPerPage, next, func(turn *metav1.ObjectMeta) {
 			known, found := r.Sessions.Get(turn.Namespace, turn.Name)
 			if found {
 				bytes += int64(known.ObjectBytes)
 			}
-			complete = complete && (turn.DeletionTimestamp != nil || found && known.UID == sessions.NewUID(turn.UID))
+			more = yield(turn, known)
 		})
 		if err != nil {
-			return false, fmt.Errorf("unable to list the turns of the conversation: %w", err)
+			return err
 		}
 	}
-	return complete, nil
+	return nil
 }
 
 // exists reports whether a conversation exists now. If it was deleted by hand, its turns are to stay. Another one may have its name.
@@ -251,7 +269,7 @@ func (r *ConversationDeleter) exists(ctx context.Context, record *conversations.
 }
 
 // listCost is what a list costs a namespace for each of its sessions: the API server compares all of them with a field selector. listedByteCost
-// is what it costs for each byte of a session that it has, of which all may be metadata.
+// is what each byte of a session in the list costs: all of them may be metadata, which is sent.
 const (
 	listCost       = 10 * time.Microsecond
 	listedByteCost = 10 * time.Nanosecond
@@ -259,15 +277,6 @@ const (
 
 func (r *ConversationDeleter) costOfList(namespace string) time.Duration {
 	return time.Duration(r.Sessions.Sessions(namespace)) * listCost
-}
-
-func (r *ConversationDeleter) chargeList(namespace string) {
-	r.pace.Charge(r.Clock.Now(), namespace, r.costOfList(namespace))
-}
-
-// chargeListed charges for the sessions that a list has returned.
-func (r *ConversationDeleter) chargeListed(namespace string, bytes int64) {
-	r.pace.Charge(r.Clock.Now(), namespace, time.Duration(bytes)*listedByteCost)
 }
 
 // turn returns how long a worker deletes turns of a conversation: so long that the list at the beginning is a small part of what it costs.

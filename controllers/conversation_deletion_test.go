@@ -504,10 +504,10 @@ func TestChunksOfRestoredTurn(t *testing.T) {
 		defer close(restored)
 		testutil.Eventually(t, func(context.Context) error {
 			err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "a"}, &v1alpha1.ResponseSession{})
-			if !apierrors.IsNotFound(err) {
-				return fmt.Errorf("the deleted turn still exists: %w", errors.Join(err))
+			if err == nil {
+				return errors.New("the deleted turn still exists")
 			}
-			return nil
+			return client.IgnoreNotFound(err)
 		})
 		create(t, session(turn(ns, "a")))
 	}

@@ -289,8 +289,7 @@ func each[T any](all iter.Seq[T], over func() bool, request func(T) error) (left
 // Only the return of a session that was missing when the hold-off began prolongs it. Its snapshot was marked before, or was too young for
 // that, and was marked by a sweep within the grace period. Otherwise a tenant could prolong the hold-off for all others by deleting sessions
 // and creating one of them again from time to time. So the hold-off begins only once no snapshots remain to be marked. It does not wait for
-// those that the next sweep marks again, because their sessions were deleted since their marks: a tenant could see to it that there always are
-// some.
+// snapshots whose sessions were deleted after the mark, which the next sweep marks again: a tenant could keep creating some.
 func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, returned []snapshot.Part, unmarked bool) (bool, error) {
 	h, begun, err := store.HeldOff(ctx)
 	switch {

@@ -49,7 +49,7 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 	if !found || record.Deleting || record.Snapshot == nil || record.Verified || record.Problem != nil {
 		return nil
 	}
-	// Its owner can have an unreadable one read again by any change of the session.
+	// Any change to the session would have an unreadable snapshot read again.
 	if record.Turn.Unreadable && r.paces.rereadDelay(r.Clock.Now(), record) > 0 || !r.verifications.TryAcquire(req.Namespace, 1) {
 		return errBusy
 	}

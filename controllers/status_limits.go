@@ -38,8 +38,8 @@ type StatusLimits struct {
 	// are not written.
 	RewritesPerSecond float64
 	// RewriteBytesPerSecond, more than 0, is the size of their objects, as Object.WriteBytes counts it: each status that is rewritten
-	// rewrites its whole object in etcd. Both limits also apply, separately, to ownerReferences that are added to such sessions because
-	// their parent has appeared, or to any whose parent, which is read for that, is large, and to their SnapshotReadable conditions, on each replica.
+	// rewrites its whole object in etcd. Both limits also apply, separately, to SnapshotReadable conditions, on each replica, and to
+	// ownerReferences: to those that are added because a parent has appeared, and to those to a parent of more than 32 KiB.
 	RewriteBytesPerSecond float64
 	// RewriteHold is the longest time that such a status waits while an ancestor of its session keeps changing. It must not be negative.
 	RewriteHold time.Duration

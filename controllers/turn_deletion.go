@@ -196,21 +196,13 @@ func (d *turnDeletion) isContinued(ctx context.Context, id string) (continued bo
 	if d.current {
 		return d.Sessions.IsContinued(d.record.Namespace, id), nil
 	}
-	d.chargeList(d.record.Namespace)
-	bytes := int64(0)
-	defer func() { d.chargeListed(d.record.Namespace, bytes) }()
-	for next, more := "", true; more && !continued; more = next != "" {
-		next, err = kubeclient.ListSessions(ctx, d.Client, d.record.Namespace, "previousResponseID", id, sessionsPerPage, next, func(turn *metav1.ObjectMeta) {
-			known, found := d.Sessions.Get(turn.Namespace, turn.Name)
-			if found {
-				bytes += int64(known.ObjectBytes)
-			}
-			misnamed := found && known.UID == sessions.NewUID(turn.UID) && known.Misnamed
-			continued = continued || turn.DeletionTimestamp == nil && !misnamed
-		})
-		if err != nil {
-			return false, fmt.Errorf("unable to list the turns that continue a turn: %w", err)
-		}
+	err = d.eachListed(ctx, d.record.Namespace, "previousResponseID", id, func(turn *metav1.ObjectMeta, known *sessions.Record) bool {
+		misnamed := known != nil && known.UID == sessions.NewUID(turn.UID) && known.Misnamed
+		continued = continued || turn.DeletionTimestamp == nil && !misnamed
+		return !continued
+	})
+	if err != nil {
+		return false, fmt.Errorf("unable to list the turns that continue a turn: %w", err)
 	}
 	return continued, nil
 }

@@ -26,9 +26,9 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// UnansweredCall returns the ID of a call in a history for which neither that nor an input has an output, or the empty string: OpenAI refuses such an
-// input. It is the empty string, too, if the input has a compaction item, which replaces what is before it. The history must have all its
-// items, in ascending order. The input is the `input` of a request, as JSON.
+// UnansweredCall returns the call ID of the first call in a history that has no output in the history or in the input, or the empty string if every
+// call has one. OpenAI refuses such an input. If the input has a compaction item, which replaces the history, the result is empty. The history
+// must have all its items, in ascending order. The input is the `input` of a request, as JSON.
 func UnansweredCall(h *History, input string) string {
 	var all calls
 	for _, item := range h.Items {

@@ -350,8 +350,8 @@ func (s *service) Delete(ctx context.Context, r *session.DeleteRequest) error {
 // AppendEvent implements session.Service. It changes the handle, too. If the event has no ID, it gets one.
 //
 // The event and the state of the session are stored together, and then the states of the user and the app. If that fails, append the event
-// again: that sets what no later event has set since. If other sessions have made these states too large at the same time, the error is
-// store.ErrInvalid although the event is stored, and what it changes in them is lost.
+// again: values that a later event has set are kept. If other sessions have made these states too large at the same time, the error is
+// store.ErrInvalid although the event is stored, and its changes to them are lost.
 func (s *service) AppendEvent(ctx context.Context, to session.Session, event *session.Event) error {
 	h, ok := to.(*handle)
 	switch {

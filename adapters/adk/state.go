@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,14 +67,12 @@ func splitState(state map[string]any) (parts states, err error) {
 //
 // The error is ErrInvalid only if a repetition would not help.
 func (s *service) share(ctx context.Context, k key, parts states, at time.Time, repeated bool) error {
-	app, user := s.set(ctx, k.ofApp(), parts.app, at, repeated), s.set(ctx, k.ofUser(), parts.user, at, repeated)
-	switch isFinal := func(err error) bool { return err == nil || errors.Is(err, store.ErrInvalid) }; {
-	case !isFinal(app) && isFinal(user):
-		return app
-	case !isFinal(user) && isFinal(app):
-		return user
+	all := []error{s.set(ctx, k.ofApp(), parts.app, at, repeated), s.set(ctx, k.ofUser(), parts.user, at, repeated)}
+	isFinal := func(err error) bool { return err == nil || errors.Is(err, store.ErrInvalid) }
+	if temporary := slices.DeleteFunc(slices.Clone(all), isFinal); len(temporary) > 0 {
+		return errors.Join(temporary...)
 	}
-	return errors.Join(app, user)
+	return errors.Join(all...)
 }
 
 func (s *service) set(ctx context.Context, k key, state map[string]any, at time.Time, repeated bool) error {

@@ -173,7 +173,8 @@ func writeForEngine(b *strings.Builder, item string) {
 		b.WriteString(separator)
 		b.WriteString(key)
 		b.WriteString(":")
-		if separator = ","; added {
+		separator = ","
+		if added {
 			b.WriteString(`"`)
 			b.WriteString(engine)
 			b.WriteString(`"`)
@@ -306,32 +307,29 @@ func completeItem(o *object, kind, status string) {
 	if _, request, ok := parseSuffix(o.get(approvalMember).Str); ok {
 		o.set(approvalMember, quote(request.id("mcp_approval_request")))
 	}
-	switch kind {
-	case "message":
-		if content := o.raw("content"); jsonvalue.IsString(content) {
-			o.set("content", "["+textPart(o.get("role").Str, content)+"]")
-		} else if jsonvalue.IsList(content) {
-			o.set("content", completeList(content, completePart))
-		}
-		o.setMissing("status", quote(status))
-	case "reasoning":
-		o.setMissing("summary", "[]")
-	case "tool_search_output":
-		o.setMissing("status", quote(status))
-		o.setMissing("execution", `"client"`)
-		o.setMissing("call_id", "null")
-	default:
-		isOutput := strings.HasSuffix(kind, "_call_output")
-		if isOutput || strings.HasSuffix(kind, "_call") {
-			o.setMissing("status", quote(status))
-		}
-		if output := o.raw("output"); isOutput && jsonvalue.IsList(output) {
-			o.set("output", completeList(output, completePart))
-		}
+	content := "content"
+	if strings.HasSuffix(kind, "_call_output") {
+		content = "output"
 	}
-	if kind == "shell_call_output" {
-		o.setMissing("max_output_length", "null")
+	switch value := o.raw(content); {
+	case kind == "message" && jsonvalue.IsString(value):
+		o.set(content, "["+textPart(o.get("role").Str, value)+"]")
+	case (kind == "message" || content == "output") && jsonvalue.IsList(value):
+		o.set(content, completeList(value, completePart))
 	}
+	if kind == "message" || kind == "tool_search_output" || content == "output" || strings.HasSuffix(kind, "_call") {
+		o.setMissing("status", quote(status))
+	}
+	for _, m := range itemMembers[kind] {
+		o.setMissing(m.name, m.missing)
+	}
+}
+
+// itemMembers are the members that OpenAI's items always have besides their status, by type.
+var itemMembers = map[string][]memberDefault{
+	"reasoning":          {{"summary", "[]"}},
+	"shell_call_output":  {{"max_output_length", "null"}},
+	"tool_search_output": {{"execution", `"client"`}, {"call_id", "null"}},
 }
 
 // partMembers are the members that OpenAI's parts of a message, or of the output of a call, always have, by type.

@@ -214,9 +214,9 @@ func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest) (
 	return nil, nil
 }
 
-// findBeginning makes a request that does not say what it continues continue the conversation that its input begins with: the first one that ends
-// at a candidate, that can be continued, and of which the input has all items. It returns the items that follow, all of them if there is none.
-// The items of the other conversations become known.
+// findBeginning looks for a stored conversation whose items the input begins with, for a request that does not name what it continues. It resolves
+// the conversations that end at the candidates, in order. The request then continues the first one that matches, and findBeginning returns the
+// remaining items. If no conversation matches, it returns all items. The items of the conversations that it has resolved become known.
 func (g *Gateway) findBeginning(
 	ctx context.Context, c *call, q *createRequest, known *knownItems, items []inputItem, candidates []string,
 ) ([]inputItem, error) {

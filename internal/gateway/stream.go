@@ -152,8 +152,8 @@ func (r flushingReader) Read(p []byte) (int, error) {
 }
 
 // forward forwards an event. After the terminal event, only a redundant end marker is forwarded, and the response.failed that
-// follows an error event. That is not forwarded to a WebSocket connection, where an error ends a response: clients would take what follows for
-// a part of the next one.
+// follows an error event. Over WebSocket, an error event ends the response, and clients would attribute a later response.failed to the next one, so
+// it is not forwarded.
 func (s *relay) forward(ctx context.Context, e *event) error {
 	if !strings.HasPrefix(strings.TrimLeft(e.data, " \t\n"), "{") {
 		return s.forwardOther(ctx, e)

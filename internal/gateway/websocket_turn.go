@@ -222,8 +222,8 @@ func (t *socketTurn) rejectSteering(w http.ResponseWriter, r *http.Request, o *o
 	return nil
 }
 
-// prepend puts the items of the remembered turns that the message continues before its input, so that it continues a stored turn, or none. If the
-// input has a compaction item, which replaces these items, the turns are not needed any more.
+// prepend puts the items of the remembered turns that the message continues before its input, so that it continues a stored turn, or none. It drops
+// these turns if the input has a compaction item, which replaces them.
 func (t *socketTurn) prepend(o *object) error {
 	if t.parent == nil {
 		return nil
@@ -376,8 +376,8 @@ func (t *socketTurn) sendEvent(ctx context.Context, e *event) error {
 	return t.socket.send(ctx, t.streamID, data)
 }
 
-// completeEnvelope gives an error event of a stream, also as JSON, the form of one of a WebSocket connection, in which the error is an object of its
-// own. What the engine has sent beside it remains.
+// completeEnvelope converts an error event of a stream to the form that WebSocket connections have, with the error as an object of its own. data is
+// the event as JSON. Other members that the engine has sent are kept.
 func completeEnvelope(o *object, data string) {
 	status := http.StatusInternalServerError
 	if given := o.get("status"); given.Type == gjson.Number && given.Num >= http.StatusBadRequest && given.Num < 600 {

@@ -61,7 +61,7 @@ func WithObjects(ctx context.Context, note func(bytes int)) context.Context {
 	return context.WithValue(ctx, objectsKey{}, note)
 }
 
-// Object is called with the size of an object that was received from an API server.
+// Object reports the size, in bytes, of an object that was received from an API server.
 func Object(ctx context.Context, bytes int) {
 	if note, ok := ctx.Value(objectsKey{}).(func(int)); ok {
 		note(bytes)

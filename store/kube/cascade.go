@@ -108,7 +108,7 @@ func (c *cluster) deleteTree(ctx context.Context, namespace, responseID string) 
 	for len(walk.path) > 0 {
 		switch err := walk.step(ctx); {
 		case err != nil && walk.path[0].deleted:
-			return fmt.Errorf("%w: response %.100q is deleted, but perhaps not a turn that was saved meanwhile and continues it: %w", errRootGone, responseID, err)
+			return fmt.Errorf("%w: response %.100q is deleted, but turns that were saved meanwhile and continue it may remain: %w", errRootGone, responseID, err)
 		case err != nil:
 			return err
 		}
@@ -131,7 +131,7 @@ func (w *cascade) step(ctx context.Context) error {
 	case !last.listed:
 		return w.list(ctx, last)
 	case !last.deleted && last.found && len(w.path) == 1:
-		// Another cascade does not find what is left once the root is gone. So nothing is left before that, but what is saved at that moment.
+		// Once the root is gone, another cascade would find nothing. So the root is deleted only when it has no more children.
 		last.found, last.again, last.listed = false, true, false
 		return nil
 	case !last.deleted:

@@ -34,7 +34,7 @@ import (
 type feeds struct {
 	apply func(namespace string, e event) (rest time.Duration)
 	skip  func(namespace string, e, next event) // called for each event that is not applied
-	// isUnknown reports whether no event of an object has been applied, as far as it can tell at once.
+	// isUnknown reports whether the view does not have an object. It returns false if it would have to wait to find out.
 	isUnknown func(namespace, name string) bool
 	applied   *broadcast.Broadcast // notified after each event
 
@@ -58,7 +58,7 @@ type event struct {
 // feed holds the events of one namespace.
 type feed struct {
 	applying *queued          // of the event that is being applied, or nil
-	queue    []queued         // those without a latest event are left out
+	queue    []queued         // objects without a latest event are skipped
 	latest   map[string]event // by name
 }
 
@@ -87,14 +87,12 @@ func (f *feeds) add(namespace string, e event) {
 		f.waiting[namespace] = ns
 		defer f.running.Go(func() { f.run(namespace, ns) })
 	}
+	e.name = strings.Clone(e.name) // which shares the memory of a response ID that may be much longer
 	waiting, found := ns.latest[e.name]
 	if found {
 		f.skip(namespace, waiting, e)
 	} else {
-		ns.queue = append(ns.queue, queued{strings.Clone(e.name), e.version}) // the name shares the memory of the response ID
-	}
-	if e.record == nil {
-		e.name = strings.Clone(e.name)
+		ns.queue = append(ns.queue, queued{e.name, e.version})
 	}
 	isApplied := ns.applying != nil && ns.applying.name == e.name
 	if found && e.record == nil && !e.isList && !isApplied && f.isUnknown(namespace, e.name) {
@@ -106,7 +104,7 @@ func (f *feeds) add(namespace string, e event) {
 	ns.latest[e.name] = e
 }
 
-// trim removes the objects from the queue that have no event any more, once they are most of it.
+// trim removes objects that no longer have an event from the queue, once they outnumber the others.
 func (f *feed) trim() {
 	if len(f.queue) <= 2*len(f.latest)+minTrimmed {
 		return

@@ -130,8 +130,8 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	return e
 }
 
-// HasSnapshotOf reports whether both are records of the same session, with the same snapshot, which never changes. Its owner may have changed the
-// rest of the spec, and can do that much faster than a large snapshot can be read.
+// HasSnapshotOf reports whether both are records of the same session with the same snapshot, whose content never changes. The rest of the spec may
+// differ: a tenant can change that much faster than a large snapshot can be read.
 func (r *Record) HasSnapshotOf(old *Record) bool {
 	return r.UID == old.UID && r.Snapshot != nil && old.Snapshot != nil && *r.Snapshot == *old.Snapshot
 }

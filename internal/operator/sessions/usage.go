@@ -39,19 +39,16 @@ type Usage struct {
 // Usage returns the usage of a namespace. It includes the changes that the API server has sent and that have not been applied: while a namespace
 // has many of them, it could otherwise store much more than its quota.
 func (v *View) Usage(namespace string) (usage Usage) {
-	waiting, known := v.feeds.changes(namespace), func(string) *Record { return nil }
-	expect := func() {
-		for _, e := range waiting {
-			usage.change(known(e.name), e.record)
-		}
-	}
-	found := false
+	waiting := v.feeds.changes(namespace)
+	known := make([]*Record, len(waiting))
 	v.read(namespace, func(ns *namespaceView) {
-		found, usage, known = true, ns.usage(), ns.get
-		expect()
+		usage = ns.usage()
+		for i, e := range waiting {
+			known[i] = ns.get(e.name)
+		}
 	})
-	if !found {
-		expect()
+	for i, e := range waiting {
+		usage.change(known[i], e.record)
 	}
 	return usage
 }
