@@ -229,10 +229,10 @@ func TestDamageFoundByReader(t *testing.T) {
 	if err := edit(t, s.Namespace(), "resp_1", "x"); err != nil { // the operator has cached the first version
 		t.Fatal(err)
 	}
-	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
 	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
 		t.Errorf("got %v, want ErrUnreadable", err)
 	}
+	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
 	repair()
 	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
 }
