@@ -96,8 +96,8 @@ func TestStore(t *testing.T) {
 		suite   []storetest.Option
 	}{
 		"bodies in objects":  {kube.Options{}, []storetest.Option{storetest.Programs(8, 40)}},
-		"bodies in chunks":   {kube.Options{InlineBytes: -1}, []storetest.Option{storetest.Programs(2, 40)}},
-		"bodies in a bucket": {kube.Options{InlineBytes: -1, SnapshotStore: bucketURL()}, []storetest.Option{storetest.WithoutConversations()}},
+		"bodies in chunks":   {kube.Options{InlineBytes: -1}, []storetest.Option{storetest.BodiesOnly()}},
+		"bodies in a bucket": {kube.Options{InlineBytes: -1, SnapshotStore: bucketURL()}, []storetest.Option{storetest.BodiesOnly()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) driver.Store {

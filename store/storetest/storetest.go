@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package storetest contains the test suite for drivers of package store, including drivers in other modules. The test of a
-// driver calls Run.
+// driver calls Run. A G and a number in the comment of a test refers to a statement about the behaviour of other stores, which this one must match.
 package storetest
 
 import (
@@ -53,10 +53,10 @@ func Patience(d time.Duration) Option {
 	return func(s *suite) { s.patience = d }
 }
 
-// WithoutConversations leaves out the tests of conversations, for a driver that stores them like another one that is tested, and only turns
-// in another way.
-func WithoutConversations() Option {
-	return func(s *suite) { s.withoutConversations = true }
+// BodiesOnly leaves out the tests of what does not depend on where bodies are stored, for a driver that stores everything else like another one
+// that is tested.
+func BodiesOnly() Option {
+	return func(s *suite) { s.bodiesOnly = true }
 }
 
 // Run tests a driver through store.Store, and so checks the guarantees that users get. It calls open at least twice and closes
@@ -64,7 +64,7 @@ func WithoutConversations() Option {
 // database; the tests run in parallel.
 //
 // The tests of conversations run if the driver implements driver.Conversations, and those of their lists if it implements
-// driver.ConversationLister, unless WithoutConversations is given.
+// driver.ConversationLister, unless BodiesOnly is given.
 //
 // The driver's default of ResolveOptions.MaxDepth must be store.DefaultMaxDepth.
 func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) {
@@ -84,68 +84,15 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 			t.Errorf("Unable to close the store: %v", err)
 		}
 	})
-	// G and a number in their comments refers to a statement about the behaviour of other stores, which this one must match.
-	tests := map[string]func(*testing.T, *suite){
-		"Get":             testGet,
-		"RoundTrip":       testRoundTrip,
-		"ResponseIDs":     testResponseIDs,
-		"LargeTurn":       testLargeTurn,
-		"Isolation":       testIsolation,
-		"Invalid":         testInvalid,
-		"SaveAgain":       testSaveAgain,
-		"SaveExisting":    testSaveExisting,
-		"SaveConflict":    testSaveConflict,
-		"SaveResult":      testSaveResult,
-		"Overwrite":       testOverwrite,
-		"Reparent":        testReparent,
-		"Immutable":       testImmutable,
-		"ExpectedParent":  testExpectedParent,
-		"Version":         testVersion,
-		"OneSaveSucceeds": testOneSaveSucceeds,
-		"NoLostUpdate":    testNoLostUpdate,
-		"EqualOverwrites": testEqualOverwrites,
-		"Delete":          testDelete,
-		"DeleteInChain":   testDeleteInChain,
-		"DeleteCascade":   testDeleteCascade,
-		"SaveAfterDelete": testSaveAfterDelete,
-		"Walk":            testWalk,
-		"DefaultDepth":    testDefaultDepth,
-		"LateParent":      testLateParent,
-		"Parent":          testParent,
-		"Flatten":         testFlatten,
-		"Instructions":    testInstructions,
-		"Last":            testLast,
-		"LastInvalid":     testLastInvalid,
-		"Pages":           testPages,
-		"Origins":         testOrigins,
-		"Digests":         testDigests,
-		"Cursors":         testCursors,
-		"ResolveOptions":  testResolveOptions,
-		"ResolveVersion":  testResolveVersion,
-		"Forest":          testForest,
-		"BodiesErrors":    testBodiesErrors,
-		"BodiesOverwrite": testBodiesOverwrite,
-		"FindItemIDs":     testItemIDs,
-		"FindItemPages":   testFindItemPages,
-		"FindItemErrors":  testFindItemErrors,
-		"Ping":            testPing,
-		"List":            testList,
-		"ListFields":      testListFields,
-		"ListIDs":         testListConversationIDs,
-		"ListPages":       testListPages,
-		"ListOverwrite":   testListOverwrite,
-		"ListDelete":      testListDelete,
-		"ListLimits":      testListLimits,
-		"ListInvalid":     testListInvalid,
-		"Namespaces":      testNamespaces,
-		"Context":         testContext,
-		"Close":           testClose,
-	}
-	if s.conversations && !s.withoutConversations {
-		maps.Copy(tests, conversationTests)
-	}
-	if s.conversationLists && !s.withoutConversations {
-		maps.Copy(tests, conversationListTests)
+	tests := maps.Clone(bodyTests)
+	if !s.bodiesOnly {
+		maps.Copy(tests, chainTests)
+		if s.conversations {
+			maps.Copy(tests, conversationTests)
+		}
+		if s.conversationLists {
+			maps.Copy(tests, conversationListTests)
+		}
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -153,6 +100,68 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 			test(t, s)
 		})
 	}
+}
+
+// bodyTests are the tests of what may depend on where a driver stores bodies.
+var bodyTests = map[string]func(*testing.T, *suite){
+	"Get":             testGet,
+	"RoundTrip":       testRoundTrip,
+	"LargeTurn":       testLargeTurn,
+	"SaveAgain":       testSaveAgain,
+	"SaveExisting":    testSaveExisting,
+	"SaveConflict":    testSaveConflict,
+	"SaveResult":      testSaveResult,
+	"Overwrite":       testOverwrite,
+	"Reparent":        testReparent,
+	"ExpectedParent":  testExpectedParent,
+	"Version":         testVersion,
+	"OneSaveSucceeds": testOneSaveSucceeds,
+	"NoLostUpdate":    testNoLostUpdate,
+	"EqualOverwrites": testEqualOverwrites,
+	"Delete":          testDelete,
+	"DeleteCascade":   testDeleteCascade,
+	"DeleteInChain":   testDeleteInChain,
+	"Isolation":       testIsolation,
+	"SaveAfterDelete": testSaveAfterDelete,
+	"Flatten":         testFlatten,
+	"Instructions":    testInstructions,
+	"Last":            testLast,
+	"Pages":           testPages,
+	"Origins":         testOrigins,
+	"Digests":         testDigests,
+	"Forest":          testForest,
+	"BodiesErrors":    testBodiesErrors,
+	"BodiesOverwrite": testBodiesOverwrite,
+	"FindItemIDs":     testItemIDs,
+	"FindItemPages":   testFindItemPages,
+	"FindItemErrors":  testFindItemErrors,
+}
+
+// chainTests are the other tests of turns.
+var chainTests = map[string]func(*testing.T, *suite){
+	"ResponseIDs":    testResponseIDs,
+	"Invalid":        testInvalid,
+	"Immutable":      testImmutable,
+	"Walk":           testWalk,
+	"DefaultDepth":   testDefaultDepth,
+	"LateParent":     testLateParent,
+	"Parent":         testParent,
+	"LastInvalid":    testLastInvalid,
+	"Cursors":        testCursors,
+	"ResolveOptions": testResolveOptions,
+	"ResolveVersion": testResolveVersion,
+	"Ping":           testPing,
+	"List":           testList,
+	"ListFields":     testListFields,
+	"ListIDs":        testListConversationIDs,
+	"ListPages":      testListPages,
+	"ListOverwrite":  testListOverwrite,
+	"ListDelete":     testListDelete,
+	"ListLimits":     testListLimits,
+	"ListInvalid":    testListInvalid,
+	"Namespaces":     testNamespaces,
+	"Context":        testContext,
+	"Close":          testClose,
 }
 
 type suite struct {
@@ -163,7 +172,7 @@ type suite struct {
 	programs, steps int
 
 	conversations, conversationLists bool // what the driver implements
-	withoutConversations             bool
+	bodiesOnly                       bool
 }
 
 // newStore returns the store of a namespace that no other test uses.
