@@ -49,13 +49,15 @@ import (
 )
 
 const (
-	// deletionWorkers is the number of Conversations that are deleted at once.
-	deletionWorkers = 4
+	// deletionWorkers is the number of Conversations whose deletion is in progress at once. Nearly all of them wait for their namespace's share.
+	deletionWorkers = 64
+	// activeDeletions is how many of them list or delete turns at the same time.
+	activeDeletions = 4
 	// DefaultTurnDeletionsPerSecond is the default of ConversationDeleter.TurnsPerSecond.
 	DefaultTurnDeletionsPerSecond = 100
 	// deletionBurst is how far a namespace may be ahead of that.
 	deletionBurst = 250 * time.Millisecond
-	// minDeletionTurn is how long a worker stays with one conversation, waits included. It is short because a few namespaces can occupy all
+	// minDeletionTurn is how long a worker stays with one conversation, waits included. It is short because many namespaces can occupy all
 	// workers. In a large namespace it is up to maxDeletionTurn, because each time the worker begins by listing all sessions.
 	minDeletionTurn = 250 * time.Millisecond
 	maxDeletionTurn = 5 * time.Second
@@ -95,6 +97,8 @@ type ConversationDeleter struct {
 	progress progress
 	order    *fair.Queue[ctrl.Request]
 	pace     *fair.Pace[types.NamespacedName]
+	// slots are the active deletions, by namespace.
+	slots *fair.Budget
 
 	mu        sync.Mutex
 	deletions map[types.NamespacedName]*conversationDeletion
@@ -116,7 +120,7 @@ type conversationDeletion struct {
 // SetupWithManager adds the controller to a manager.
 func (r *ConversationDeleter) SetupWithManager(mgr ctrl.Manager) error {
 	r.order = fair.NewQueue(namespaceOf, deletionWorkers, deletionWorkers)
-	r.pace = fair.NewPace[types.NamespacedName](deletionBurst)
+	r.pace, r.slots = fair.NewPace[types.NamespacedName](deletionBurst), fair.NewBudget(activeDeletions)
 	r.deletions = map[types.NamespacedName]*conversationDeletion{}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("conversation-deletion").
@@ -219,6 +223,10 @@ const sessionsPerPage = 500
 
 // isComplete reports whether the view has all turns of a conversation. No more are appended, but those of a moment ago may be missing.
 func (r *ConversationDeleter) isComplete(ctx context.Context, record *conversations.Record) (complete bool, err error) {
+	if err := r.slots.Acquire(ctx, record.Namespace, 1); err != nil {
+		return false, err
+	}
+	defer r.slots.Release(record.Namespace, 1)
 	raw, err := kubeclient.GetRaw(ctx, r.Client, kubeclient.Conversations, record.NamespacedName())
 	if err != nil {
 		return false, ignoreGone(err)

@@ -133,23 +133,33 @@ func (d *turnDeletion) climb(ctx context.Context, id string, unused bool) (wait 
 		if wait, err := d.pause(ctx, turn); wait > 0 || err != nil {
 			return wait, err
 		}
-		if continued, err := d.isContinued(ctx, id); continued || err != nil {
-			return 0, err
+		if unused, wait, err = d.deleteUnneeded(ctx, turn); wait > 0 || err != nil {
+			return wait, err
 		}
-		if !d.isUnused(id) { // a conversation was rolled back to it, or has just been created
-			return 0, nil
-		}
-		previous := turn.Turn.Previous
-		unused = d.isUnused(previous) // before this turn is deleted
-		if exists, err := d.exists(ctx, d.record); !exists || err != nil {
-			return deletionRetry, err
-		}
-		if deleted, err := d.delete(ctx, turn); !deleted || err != nil {
-			return 0, err
-		}
-		id = previous
+		id = turn.Turn.Previous
 	}
 	return 0, nil
+}
+
+// deleteUnneeded deletes a turn unless something needs it. If it did, it reports whether, before that, no other conversation ended at the turn before
+// it. It returns when to continue if the conversation of the deletion does not exist.
+func (d *turnDeletion) deleteUnneeded(ctx context.Context, turn *sessions.Record) (unused bool, wait time.Duration, err error) {
+	if err := d.slots.Acquire(ctx, turn.Namespace, 1); err != nil {
+		return false, 0, err
+	}
+	defer d.slots.Release(turn.Namespace, 1)
+	if continued, err := d.isContinued(ctx, turn.Turn.ID); continued || err != nil {
+		return false, 0, err
+	}
+	if !d.isUnused(turn.Turn.ID) { // a conversation was rolled back to it, or has just been created
+		return false, 0, nil
+	}
+	unused = d.isUnused(turn.Turn.Previous) // before this turn is deleted
+	if exists, err := d.exists(ctx, d.record); !exists || err != nil {
+		return false, deletionRetry, err
+	}
+	deleted, err := d.delete(ctx, turn)
+	return deleted && unused, 0, err
 }
 
 // owns reports whether a turn belongs to the conversation, which must not have been replaced by another one with its name.
