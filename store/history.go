@@ -28,7 +28,8 @@ import (
 
 // Load returns the history of a conversation, or a page of it, in either order, as Store.Resolve does for its head. Without turns, the history
 // is empty. It contains neither hidden items, except in Sessions and Digests, nor a turn for which a place is reserved. The error is ErrNotFound
-// if the head was deleted.
+// if the head was deleted. A history of more turns than the store's default (DefaultMaxDepth, and in a cluster the operator's --max-depth) is
+// ErrDepthExceeded unless ResolveOptions.MaxDepth permits it.
 //
 // A page can have fewer items than the limit. Turns that are appended between two pages neither repeat nor hide items, unless the options have
 // InstructionsLast: then the cursor becomes invalid. It also does if its turn is rolled back.
@@ -115,10 +116,14 @@ func (c *Conversations) load(ctx context.Context, head Head, options ResolveOpti
 	return history, err
 }
 
-// isOutOfPlace reports whether the turn for which a head is reserved is not stored in its place, if its history could not be resolved.
+// isOutOfPlace reports whether the turn for which a head is reserved was not stored in its place when its history could not be resolved.
 func (c *Conversations) isOutOfPlace(ctx context.Context, head Head, resolveErr error) bool {
-	if e, ok := errors.AsType[*Error](resolveErr); !ok || e.Retryable {
+	e, ok := errors.AsType[*Error](resolveErr)
+	if !ok || e.Retryable {
 		return false
+	}
+	if errors.Is(e, ErrNotFound) && e.ResponseID == head.ResponseID {
+		return true // it may be stored now
 	}
 	_, pending, _ := c.last(ctx, head, c.turnInfo) // whether the base can be read, its resolve says
 	return pending

@@ -156,6 +156,12 @@ func (p *process) Save(ctx context.Context, namespace string, s *driver.Session,
 	})
 }
 
+func (p *process) Resolve(ctx context.Context, namespace, id string, o driver.ResolveOptions) (*driver.History, error) {
+	return do(ctx, p, "resolve "+id, false, func() (*driver.History, error) {
+		return p.Store.Resolve(context.WithoutCancel(ctx), namespace, id, o)
+	})
+}
+
 // List reads the conversation and then its turns, as the operator does.
 func (p *process) List(ctx context.Context, namespace, id string, o driver.ListOptions) (*driver.TurnList, error) {
 	conversation, err := p.GetConversation(ctx, namespace, id)
@@ -354,6 +360,8 @@ type scenario struct {
 	// combined with rollback, which would make it unknown what a fork must have.
 	fork string
 	back bool
+	// read, if set, is a process that loads the history.
+	read string
 	// archive and remove, if set, are processes that archive the conversation, and that delete it with its turns.
 	archive, remove string
 }
@@ -458,6 +466,24 @@ func (sc scenario) play(ctx context.Context, l limits, choose func(options int) 
 			if sc.back && err == nil && len(history.Turns) > 1 {
 				forked[forks[0]], kept = history.Turns[:1], history.Turns
 				_, _ = c.Rollback(ctx, forks[0], history.Turns[0])
+			}
+		}
+	}
+	if sc.read != "" {
+		processes[sc.read] = func(c *store.Conversations) {
+			for range 2 {
+				w.mu.Lock()
+				before := slices.Clone(appended)
+				w.mu.Unlock()
+				history, err := c.Load(ctx, conversationID, store.ResolveOptions{})
+				w.mu.Lock()
+				missing := func(id string) bool { return err == nil && !slices.Contains(history.Turns, id) }
+				if i := slices.IndexFunc(before, missing); err != nil && !errors.Is(err, errDead) {
+					failure = fmt.Errorf("unable to load the history: %w", err)
+				} else if i >= 0 {
+					failure = fmt.Errorf("%q was appended before %q was loaded", before[i], history.Turns)
+				}
+				w.mu.Unlock()
 			}
 		}
 	}
@@ -650,6 +676,8 @@ func TestEveryOrder(t *testing.T) {
 		"a reservation that stalls":    {scenario{appends: one, reserve: "r", stalls: "r"}, limits{switches: 2, pauses: 1}},
 		"a release":                    {scenario{appends: one, reserve: "r", release: true}, limits{switches: 2, faults: 1}},
 		"a release, a fault and time":  {scenario{appends: one, reserve: "r", release: true}, limits{faults: 1, pauses: 1}},
+		"a reader":                     {scenario{appends: two, read: "l"}, limits{switches: 2}},
+		"a reader, a fault":            {scenario{appends: one, read: "l"}, limits{switches: 2, faults: 1}},
 		"a fork":                       {scenario{appends: two, fork: "f"}, limits{switches: 2}},
 		"an archived conversation":     {scenario{appends: two, archive: "r"}, limits{switches: 2, faults: 1}},
 		"a deletion":                   {scenario{appends: one, remove: "d"}, limits{switches: 2, faults: 1}},
