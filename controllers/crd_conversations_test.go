@@ -178,6 +178,14 @@ func TestConversationUpdate(t *testing.T) {
 		"history is cleared":    {reserved, `{"headResponseID":null,"baseResponseID":null,"reservation":null}`, ""},
 		"reservation is gone":   {reserved, `{"reservation":null}`, "`baseResponseID` must be absent without a `reservation`"},
 		"only the head is gone": {reserved, `{"headResponseID":null}`, "`headResponseID` must be set if `reservation` is"},
+		"only the head changes": {reserved, `{"headResponseID":"resp_1"}`, "`headResponseID` must not change alone"},
+		"only the first head":   {`{"headResponseID":"resp_1","reservation":{"durationSeconds":30}}`, `{"headResponseID":"resp_0"}`, "`headResponseID` must not change alone"},
+		"next place":            {reserved, `{"headResponseID":"resp_3","baseResponseID":"resp_2"}`, ""},
+		"next place, the second": {
+			`{"headResponseID":"resp_1","reservation":{"durationSeconds":30}}`, `{"headResponseID":"resp_2","baseResponseID":"resp_1"}`, "",
+		},
+		"place is taken over":    {reserved, `{"headResponseID":"resp_3","reservation":{"renewals":7}}`, ""},
+		"reservation is renewed": {reserved, `{"reservation":{"renewals":7}}`, ""},
 
 		"conversationID changes":          {`{}`, `{"conversationID":"conv_other"}`, identity},
 		"forkedFrom is set":               {`{}`, forked, fork},

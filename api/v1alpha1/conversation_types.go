@@ -60,6 +60,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.state) || oldSelf.state != 'Deleting' || has(self.state) && self.state == 'Deleting'",message="`state` must remain Deleting: some of the turns may be gone"
 // +kubebuilder:validation:XValidation:rule="!has(self.reservation) || has(self.headResponseID)",message="`headResponseID` must be set if `reservation` is: it names the turn for which the place is reserved"
 // +kubebuilder:validation:XValidation:rule="!has(self.baseResponseID) || has(self.reservation)",message="`baseResponseID` must be absent without a `reservation`"
+// +kubebuilder:validation:XValidation:rule="!has(self.reservation) || !has(oldSelf.reservation) || self.headResponseID == oldSelf.headResponseID || self.reservation != oldSelf.reservation || has(self.baseResponseID) != has(oldSelf.baseResponseID) || has(self.baseResponseID) && self.baseResponseID != oldSelf.baseResponseID",message="`headResponseID` must not change alone while there is a `reservation`, which is for another turn: to go back to a stored turn, remove `baseResponseID` and `reservation`"
 type ConversationSpec struct {
 	// conversationID is the ID of the conversation. It cannot change, and it determines metadata.name in the same way as the
 	// responseID of a ResponseSession does: the ID with "_" replaced by "." if that is a DNS subdomain name and the ID has no "." and
@@ -237,7 +238,8 @@ type ConversationStatus struct {
 	// +optional
 	HistoryRevision string `json:"historyRevision,omitempty"`
 
-	// items counts the items of the turns, those of their inputs and those of their outputs, hidden ones included.
+	// items counts the items of the turns, those of their inputs and those of their outputs, hidden ones included. A turn that is too
+	// large to be read at all counts nothing, here and in the usage.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Items int64 `json:"items,omitempty"`

@@ -49,7 +49,8 @@ type ConversationStatusApplyConfiguration struct {
 	// has incomplete turns, and follow that of a long history in steps. A turn that is overwritten after it had ended as completed or incomplete
 	// counts as it was then.
 	HistoryRevision *string `json:"historyRevision,omitempty"`
-	// items counts the items of the turns, those of their inputs and those of their outputs, hidden ones included.
+	// items counts the items of the turns, those of their inputs and those of their outputs, hidden ones included. A turn that is too
+	// large to be read at all counts nothing, here and in the usage.
 	Items *int64 `json:"items,omitempty"`
 	// usage is the number of tokens that the turns have used. It is absent if none of them reports it.
 	Usage *ConversationUsageApplyConfiguration `json:"usage,omitempty"`
