@@ -99,15 +99,36 @@ func (r *Resolver) ResolveConversation(ctx context.Context, namespace, name stri
 		head := conversation.Head
 		result, err := r.historyOf(ctx, namespace, conversation, head.ResponseID, minVersion, query)
 		broken, _ := errors.AsType[*chain.Error](err)
+		outOfPlace := err == nil && !result.holds(head)
+		if broken != nil {
+			if outOfPlace, err = r.isOutOfPlace(ctx, namespace, head, broken); err == nil && !outOfPlace {
+				err = broken
+			}
+		}
 		switch {
-		case broken != nil && broken.Rule == chain.NotFound && head.Reservation != (driver.Reservation{}):
-		case err != nil, result.holds(head):
+		case !outOfPlace:
 			return result, err
-		default:
+		case result != nil:
 			result.Release()
 		}
 		return r.historyOf(ctx, namespace, conversation, head.BaseResponseID, minVersion, query)
 	})
+}
+
+// isOutOfPlace reports whether the turn of a head, whose history could not be resolved, is not stored in its place.
+func (r *Resolver) isOutOfPlace(ctx context.Context, namespace string, head driver.Head, broken *chain.Error) (bool, error) {
+	switch {
+	case head.Reservation == (driver.Reservation{}):
+		return false, nil
+	case broken.Rule == chain.NotFound:
+		return true, nil
+	}
+	turn, _, err := r.reader.getObject(ctx, namespace, v1alpha1.ObjectName(head.ResponseID))
+	if turn == nil {
+		return false, err
+	}
+	r.answers.debit(namespace, cold*int64(turn.ObjectBytes))
+	return turn.InChain() && !head.Holds(turn.Turn.Previous), nil
 }
 
 // historyOf returns the history of a conversation that ends at a turn. It is empty if there is none.

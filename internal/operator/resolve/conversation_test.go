@@ -103,6 +103,8 @@ func TestResolveConversation(t *testing.T) {
 	f.name("conv_deleted", "resp_5")
 	f.name("conv_base_deleted", "resp_4", reserved("resp_5"))
 	f.name("conv_broken", "resp_6")
+	f.name("conv_broken_place", "resp_6", reserved("resp_0"))
+	f.name("conv_broken_late", "resp_6", reserved("resp_2"))
 	f.name("conv_other_name", "resp.2") // the object name of resp_2
 	hashed := v1alpha1.ObjectName("conv.1")
 	plain := chain.WalkOptions{MaxDepth: chain.DefaultMaxDepth}
@@ -111,27 +113,29 @@ func TestResolveConversation(t *testing.T) {
 		options chain.WalkOptions
 		want    string
 	}{
-		"by ID":                     {"conv_1", plain, "conv_1: resp_1 resp_2 resp_3"},
-		"by object name":            {"conv.1", plain, "conv_1: resp_1 resp_2 resp_3"},
-		"by hash":                   {hashed, plain, "conv.1: resp_1"},
-		"ID that needs a hash":      {"CONV/1", plain, "CONV/1: resp_1 resp_2"},
-		"no turns":                  {"conv_empty", plain, "conv_empty:"},
-		"place taken":               {"conv_stored", plain, "conv_stored: resp_1 resp_2 resp_3"},
-		"place reserved":            {"conv_reserved", plain, "conv_reserved: resp_1 resp_2"},
-		"place lost":                {"conv_late", plain, "conv_late: resp_1"},
-		"first place reserved":      {"conv_first", plain, "conv_first:"},
-		"head deleted":              {"conv_deleted", plain, "session.chain.not_found at resp_5"},
-		"base deleted":              {"conv_base_deleted", plain, "session.chain.not_found at resp_5"},
-		"ancestor missing":          {"conv_broken", plain, "session.chain.not_found at resp_0"},
-		"before the missing":        {"conv_broken", chain.WalkOptions{MaxDepth: 1, Last: 1}, "conv_broken: resp_6"},
-		"last":                      {"conv_1", chain.WalkOptions{MaxDepth: 2, Last: 2}, "conv_1: resp_2 resp_3"},
-		"last, place taken":         {"conv_stored", chain.WalkOptions{MaxDepth: 1, Last: 1}, "conv_stored: resp_3"},
-		"last, place lost":          {"conv_late", chain.WalkOptions{MaxDepth: 1, Last: 1}, "conv_late: resp_1"},
-		"too deep":                  {"conv_1", chain.WalkOptions{MaxDepth: 2}, "session.chain.depth_exceeded at resp_1"},
-		"missing":                   {"conv_9", plain, resolve.ErrNoConversation.Error()},
-		"missing, an object name":   {"conv.9", plain, resolve.ErrNoConversation.Error()},
-		"missing, not a name":       {"..", plain, resolve.ErrNoConversation.Error()},
-		"ID that is an object name": {"conv_other_name", plain, "session.chain.not_found at resp.2"},
+		"by ID":                        {"conv_1", plain, "conv_1: resp_1 resp_2 resp_3"},
+		"by object name":               {"conv.1", plain, "conv_1: resp_1 resp_2 resp_3"},
+		"by hash":                      {hashed, plain, "conv.1: resp_1"},
+		"ID that needs a hash":         {"CONV/1", plain, "CONV/1: resp_1 resp_2"},
+		"no turns":                     {"conv_empty", plain, "conv_empty:"},
+		"place taken":                  {"conv_stored", plain, "conv_stored: resp_1 resp_2 resp_3"},
+		"place reserved":               {"conv_reserved", plain, "conv_reserved: resp_1 resp_2"},
+		"place lost":                   {"conv_late", plain, "conv_late: resp_1"},
+		"first place reserved":         {"conv_first", plain, "conv_first:"},
+		"head deleted":                 {"conv_deleted", plain, "session.chain.not_found at resp_5"},
+		"base deleted":                 {"conv_base_deleted", plain, "session.chain.not_found at resp_5"},
+		"ancestor missing":             {"conv_broken", plain, "session.chain.not_found at resp_0"},
+		"ancestor missing, in place":   {"conv_broken_place", plain, "session.chain.not_found at resp_0"},
+		"ancestor missing, place lost": {"conv_broken_late", plain, "conv_broken_late: resp_1 resp_2"},
+		"before the missing":           {"conv_broken", chain.WalkOptions{MaxDepth: 1, Last: 1}, "conv_broken: resp_6"},
+		"last":                         {"conv_1", chain.WalkOptions{MaxDepth: 2, Last: 2}, "conv_1: resp_2 resp_3"},
+		"last, place taken":            {"conv_stored", chain.WalkOptions{MaxDepth: 1, Last: 1}, "conv_stored: resp_3"},
+		"last, place lost":             {"conv_late", chain.WalkOptions{MaxDepth: 1, Last: 1}, "conv_late: resp_1"},
+		"too deep":                     {"conv_1", chain.WalkOptions{MaxDepth: 2}, "session.chain.depth_exceeded at resp_1"},
+		"missing":                      {"conv_9", plain, resolve.ErrNoConversation.Error()},
+		"missing, an object name":      {"conv.9", plain, resolve.ErrNoConversation.Error()},
+		"missing, not a name":          {"..", plain, resolve.ErrNoConversation.Error()},
+		"ID that is an object name":    {"conv_other_name", plain, "session.chain.not_found at resp.2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, noItems := range []bool{false, true} {
