@@ -412,8 +412,23 @@ func TestLostEvents(t *testing.T) {
 		if diff := cmp.Diff(map[string]any{"intact": 2.0, "lost": 0.0}, list()); diff != "" {
 			t.Errorf("listed sessions (-want +got):\n%s", diff)
 		}
-		if err := s.Delete(t.Context(), &session.DeleteRequest{AppName: "app", UserID: "user", SessionID: "lost"}); err != nil {
+		foreign := []json.RawMessage{json.RawMessage(`{"role":"user","content":"a"}`)}
+		create(t, s, "app", "user", "foreign", map[string]any{"events": 7.0})
+		if _, err := on.Conversations().AppendItems(t.Context(), "adk:app:user:foreign", foreign, store.AppendItemsOptions{}); err != nil {
 			t.Fatal(err)
+		}
+		null := json.RawMessage("null")
+		create(t, s, "app", "user", "null", map[string]any{"events": 7.0})
+		if _, err := on.Conversations().Patch(t.Context(), "adk:app:user:null", store.ConversationPatch{Metadata: null}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string]any{"intact": 2.0, "lost": 0.0, "foreign": 7.0, "null": nil}, list()); diff != "" {
+			t.Errorf("listed sessions that others have changed (-want +got):\n%s", diff)
+		}
+		for _, id := range []string{"lost", "foreign", "null"} {
+			if err := s.Delete(t.Context(), &session.DeleteRequest{AppName: "app", UserID: "user", SessionID: id}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if diff := cmp.Diff(map[string]any{"intact": 2.0}, list()); diff != "" {
 			t.Errorf("listed sessions after the deletion (-want +got):\n%s", diff)

@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -253,10 +254,11 @@ func (s *service) handle(ctx context.Context, k key, conversation *store.Convers
 	return s.handleWith(ctx, k, conversation, history, shared)
 }
 
+// handleWith is handle with the state that the session shares, which the handle then owns.
 func (s *service) handleWith(
 	ctx context.Context, k key, conversation *store.Conversation, history *store.History, shared map[string]any,
 ) (*handle, error) {
-	h := &handle{key: k, last: lastTurn(history), updated: conversation.CreatedAt}
+	h := &handle{key: k, own: map[string]any{}, last: lastTurn(history), updated: conversation.CreatedAt}
 	raw := conversation.Metadata
 	if h.last != "" {
 		turn, err := s.store.Get(ctx, h.last)
@@ -272,17 +274,18 @@ func (s *service) handleWith(
 			h.updated = h.events[n-1].Timestamp
 		}
 	}
-	if err := json.Unmarshal(raw, &h.own); err != nil {
-		return nil, fmt.Errorf("unable to read the state of session %q: %w", k.id, err)
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &h.own); err != nil {
+			return nil, fmt.Errorf("unable to read the state of session %q: %w: %w", k.id, errForeign, err)
+		}
 	}
 	h.state = shared
 	maps.Copy(h.state, h.own)
 	return h, nil
 }
 
-// List implements session.Service. The sessions have their states, but no events. A session of which the last events were lost has the
-// state with which it was created: it can be deleted, but not read. In a cluster, a session that another replica created a moment ago may be
-// missing.
+// List implements session.Service. The sessions have their states, but no events. A session whose last event was lost, or cannot be read, has the
+// state with which it was created: it can be deleted. In a cluster, a session that another replica created a moment ago may be missing.
 func (s *service) List(ctx context.Context, r *session.ListRequest) (*session.ListResponse, error) {
 	if r.AppName == "" {
 		return nil, errors.New("the app name must not be empty")
@@ -293,6 +296,8 @@ func (s *service) List(ctx context.Context, r *session.ListRequest) (*session.Li
 		ParentConversationID: parent.conversationID(), Descendants: r.UserID == "",
 		States: []string{store.ConversationActive, store.ConversationArchived}, Version: s.minVersion(),
 	}
+	var shared map[string]any // of the user of the last session
+	var of key
 	for {
 		page, err := s.conversations.List(ctx, options)
 		if err != nil {
@@ -303,7 +308,13 @@ func (s *service) List(ctx context.Context, r *session.ListRequest) (*session.Li
 			if !ok {
 				continue // the conversation of a user
 			}
-			handle, err := s.listed(ctx, k)
+			if shared == nil || of != k.ofUser() {
+				if shared, err = s.shared(ctx, k); err != nil {
+					return nil, err
+				}
+				of = k.ofUser()
+			}
+			handle, err := s.listed(ctx, k, shared)
 			switch {
 			case errors.Is(err, store.ErrConversationNotFound): // deleted meanwhile
 			case err != nil:
@@ -318,24 +329,31 @@ func (s *service) List(ctx context.Context, r *session.ListRequest) (*session.Li
 	}
 }
 
-// listed returns a handle of a session without its events.
-func (s *service) listed(ctx context.Context, k key) (*handle, error) {
+// listed returns a handle of a session without its events, given the state that it shares.
+func (s *service) listed(ctx context.Context, k key, shared map[string]any) (handle *handle, err error) {
 	conversation, err := s.conversation(ctx, k)
 	if err != nil {
 		return nil, err
 	}
 	last, err := s.history(ctx, k, 1)
-	if errors.Is(err, store.ErrNotFound) {
-		last, err = nil, nil
+	if err == nil {
+		handle, err = s.handleWith(ctx, k, conversation, last, maps.Clone(shared))
+	}
+	if isLost(err) {
+		handle, err = s.handleWith(ctx, k, conversation, nil, maps.Clone(shared))
 	}
 	if err != nil {
 		return nil, err
 	}
-	handle, err := s.handle(ctx, k, conversation, last)
-	if err == nil {
-		handle.events = nil
-	}
-	return handle, err
+	handle.events = nil
+	return handle, nil
+}
+
+// isLost reports whether an error says that what is stored of a session is not what this service has stored.
+func isLost(err error) bool {
+	return slices.ContainsFunc([]error{
+		errForeign, store.ErrNotFound, store.ErrUnreadable, store.ErrUnavailable, store.ErrCycleDetected,
+	}, func(lost error) bool { return errors.Is(err, lost) })
 }
 
 // Delete implements session.Service. The states of the app and of the user stay. It is not an error if the session does not exist.

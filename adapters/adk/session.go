@@ -20,6 +20,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -52,16 +53,19 @@ func turnID(k key, eventID string) string {
 	return "adk_" + hex.EncodeToString(sum[:])
 }
 
+// errForeign is the cause of errors from what this service has not stored.
+var errForeign = errors.New("something else has stored it")
+
 // eventsOf returns the events of a history.
 func eventsOf(history *store.History) (events, error) {
 	all := make(events, 0, len(history.Items))
 	for _, raw := range history.Items {
 		var item item
 		if err := json.Unmarshal(raw, &item); err != nil {
-			return nil, fmt.Errorf("unable to decode an event: %w", err)
+			return nil, fmt.Errorf("unable to decode an event: %w: %w", errForeign, err)
 		}
 		if item.Type != itemType || item.Event == nil {
-			return nil, fmt.Errorf("the session has an item of the type %q, which is no event: something else has appended it", item.Type)
+			return nil, fmt.Errorf("the session has an item of the type %q, which is no event: %w", item.Type, errForeign)
 		}
 		all = append(all, item.Event)
 	}
