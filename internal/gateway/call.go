@@ -64,6 +64,8 @@ func (c *call) retryRunsAgain() bool { return (c.engineCalled || c.repeats) && c
 // handle wraps a handler: it identifies the client, limits the duration, writes errors, logs the request and records metrics.
 func (g *Gateway) handle(next handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.calls.Add(1)
+		defer g.calls.Done()
 		start := g.now()
 		ctx, cancel := context.WithTimeoutCause(r.Context(), g.options.RequestTimeout, errTimeout)
 		defer cancel()

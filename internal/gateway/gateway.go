@@ -53,9 +53,9 @@ type Gateway struct {
 	quotas                             *quotas
 	asked                              map[string]*served // by path
 	stopping                           atomic.Bool
-	// draining is closed when the gateway stops listening. open counts the WebSocket connections that have not ended.
+	// draining is closed when the gateway stops listening. calls counts the calls in progress, WebSocket connections included.
 	draining     chan struct{}
-	open         sync.WaitGroup
+	calls        sync.WaitGroup
 	pingInterval time.Duration
 
 	now func() time.Time

@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
@@ -42,7 +43,9 @@ func eachHTTP2(t *testing.T, test func(t *testing.T, withTLS bool)) {
 }
 
 // serveHTTP2 serves a gateway as serveFixture does, for a client that speaks only HTTP/2.
-func serveHTTP2(t *testing.T, upstream http.Handler, withTLS bool) (f *fixture, health string, stop context.CancelFunc, done <-chan error) {
+func serveHTTP2(
+	t *testing.T, upstream http.Handler, withTLS bool, configure ...func(*Options),
+) (f *fixture, health string, stop context.CancelFunc, done <-chan error) {
 	t.Helper()
 	transport := &http.Transport{Protocols: &http.Protocols{}}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -55,12 +58,12 @@ func serveHTTP2(t *testing.T, upstream http.Handler, withTLS bool) (f *fixture, 
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "tls.crt"), string(cert))
 		write(t, filepath.Join(dir, "tls.key"), string(key))
-		f = newFixture(t, upstream, func(o *Options) {
+		f = newFixture(t, upstream, append(configure, func(o *Options) {
 			o.TLSCertFile, o.TLSKeyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-		})
+		})...)
 	} else {
 		transport.Protocols.SetUnencryptedHTTP2(true)
-		f = newFixture(t, upstream)
+		f = newFixture(t, upstream, configure...)
 	}
 	_, health, stop, done = serveFixture(t, f)
 	if withTLS {
@@ -152,6 +155,46 @@ func TestHTTP2ShutdownDrainsStreams(t *testing.T) {
 		if session := f.saved(id); session == nil || session.Status != store.StatusCompleted {
 			t.Errorf("got the saved turn %v, want it completed", session)
 		}
+	})
+}
+
+// TestHTTP2ShutdownFinishes: a gateway that finishes a response for a client that has gone waits for it, although its connection is idle.
+func TestHTTP2ShutdownFinishes(t *testing.T) {
+	eachHTTP2(t, func(t *testing.T, withTLS bool) {
+		steps := make(chan string)
+		f, health, stop, done := serveHTTP2(t, stepHandler(steps, make(chan struct{})), withTLS, func(o *Options) { o.OnDisconnect = OnDisconnectFinish })
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}()
+		saved := make(chan error, 1)
+		f.store.onSave = func(_ context.Context, _ *store.Session, next func() error) error {
+			select {
+			case <-ended:
+				t.Error("the gateway has ended before it has saved the turn")
+			case <-time.After(2 * time.Second): // HTTP/2 connections are closed after one
+			}
+			err := next()
+			saved <- err
+			return err
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		stream := f.open(ctx, `{"input":"a","stream":true}`)
+		steps <- sse(created)
+		nextData(stream)
+		leave()
+		f.do(http.MethodGet, "/v1/responses/none", "") // on the same connection, so that the gateway knows that the client has gone
+		stop()
+		f.await(health+"/readyz", http.StatusServiceUnavailable)
+		steps <- sse(completed)
+		close(steps)
+		if err := <-saved; err != nil {
+			t.Error(err)
+		}
+		<-ended
 	})
 }
 

@@ -141,7 +141,7 @@ func (g *Gateway) drain(ctx context.Context, server *http.Server, abort context.
 	return nil
 }
 
-// finished waits for all requests, and for the WebSocket connections, which a server does not know.
+// finished waits for all calls. A server waits neither for WebSocket connections nor for a call whose HTTP/2 client has gone.
 func (g *Gateway) finished(ctx context.Context, server *http.Server) error {
 	if err := server.Shutdown(ctx); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (g *Gateway) finished(ctx context.Context, server *http.Server) error {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		g.open.Wait()
+		g.calls.Wait()
 	}()
 	select {
 	case <-closed:

@@ -56,8 +56,6 @@ func (g *Gateway) connect(w http.ResponseWriter, r *http.Request, c *call) error
 		return err
 	}
 	defer sockets.end()
-	g.open.Add(1) // before the connection is taken from the server, which waits for it until then
-	defer g.open.Done()
 	taken := &takenConn{ResponseWriter: w}
 	conn, err := websocket.Accept(taken, r, &websocket.AcceptOptions{
 		InsecureSkipVerify: true, // checkOrigin and checkUpgrade have checked the origin
