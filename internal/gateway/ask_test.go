@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -131,11 +132,14 @@ func TestAskEngineWithoutEndpoint(t *testing.T) {
 func TestAskProbe(t *testing.T) {
 	unauthorized := true
 	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
 		switch {
 		case r.URL.RawQuery != "" || r.Header.Get("Openai-Beta") != "":
 			w.WriteHeader(http.StatusNotFound) // as some engines do for a version that they do not know
 		case unauthorized:
 			w.WriteHeader(http.StatusUnauthorized)
+		case !json.Valid(body):
+			w.WriteHeader(http.StatusBadRequest)
 		default:
 			_, _ = io.WriteString(w, `{"object":"response.input_tokens","input_tokens":1}`)
 		}

@@ -209,11 +209,14 @@ func (q *createRequest) forEngine(history []json.RawMessage) string {
 	}
 	own := o.raw("input")
 	o.remove("input")
-	rest := o.String()
+	rest := strings.TrimSuffix(o.String(), "}")
 	var b strings.Builder
 	b.Grow(int(engineBytes(history)) + len(q.body))
-	b.WriteString(strings.TrimSuffix(rest, "}"))
-	b.WriteString(`,"input":[`)
+	b.WriteString(rest)
+	if rest != "{" {
+		b.WriteString(",")
+	}
+	b.WriteString(`"input":[`)
 	separator := ""
 	for _, item := range history {
 		b.WriteString(separator)
