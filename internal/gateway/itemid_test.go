@@ -21,6 +21,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
 
 	"github.com/catena-dev/catena/store"
@@ -69,9 +70,15 @@ func forEngine(item string) string {
 	return b.String()
 }
 
-// TestForEngine: the engine gets its own IDs, and otherwise what the client has sent, byte for byte.
+// TestForEngine: the engine gets its own IDs, and otherwise what the client has sent, byte for byte. Earlier builds have added the second form.
 func TestForEngine(t *testing.T) {
-	const added, unstored = "_resp_0123456789abcdef0123456789abcdef_2", "msg_resp_0123456789abcdef0123456789abcdef.2"
+	for _, added := range []string{"_-ASNFZ4mrze8BI0VniavN7w_2", "_resp_0123456789abcdef0123456789abcdef_2"} {
+		testForEngine(t, added)
+	}
+}
+
+func testForEngine(t *testing.T, added string) {
+	const unstored = "msg_resp_0123456789abcdef0123456789abcdef.2"
 	for item, want := range map[string]string{
 		`{"call_id":"call_1` + added + `"}`:                               `{"call_id":"call_1"}`,
 		`{"id":"fc_1` + added + `","call_id":"c` + added + `", "a" : 1 }`: `{"id":"fc_1","call_id":"c","a":1}`,
@@ -120,9 +127,33 @@ func TestShown(t *testing.T) {
 		`{"type":"function_call","id":"other"}`:            `{"type":"function_call","id":"ID","status":"completed"}`,
 		`{"type":"web_search_call"}`:                       `{"type":"web_search_call","id":"ID","status":"completed"}`,
 		`{"type":"reasoning"}`:                             `{"type":"reasoning","id":"ID","summary":[]}`,
+		`{"type":"file_search_call"}`:                      `{"type":"file_search_call","id":"ID","status":"completed","queries":[]}`,
 	} {
 		if got := shown(item, "ID", store.StatusCompleted); got != want {
 			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// TestShownResponse checks what an engine has left out of a response that has not completed.
+func TestShownResponse(t *testing.T) {
+	turn := &turn{id: "resp_1", request: &createRequest{object: &object{}}}
+	turn.request.object.set("safety_identifier", `"s"`)
+	for response, want := range map[string]map[string]string{
+		`{"status":"incomplete","output":[{"type":"message"},{"type":"message"}]}`: {
+			"output.0.status": "completed", "output.1.status": "incomplete", "safety_identifier": "s", "prompt_cache_key": "",
+		},
+		`{"status":"failed","error":"out of memory"}`: {"error.code": "server_error", "error.message": "out of memory"},
+	} {
+		o, err := objectOf(response)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := turn.show(o, turn.itemID).String()
+		for path, want := range want {
+			if got := gjson.Get(shown, path).String(); got != want {
+				t.Errorf("%s of %s is %q, want %q", path, shown, got, want)
+			}
 		}
 	}
 }
@@ -147,19 +178,45 @@ func TestListedSize(t *testing.T) {
 	}
 }
 
+// TestCallIDs: the IDs of calls that clients see name the item unless they would be too long for them, and the engine gets its own.
+func TestCallIDs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := itemName{rapid.StringMatching(`resp_[0-9a-f]{32}`).Draw(t, "responseID"), rapid.IntRange(0, 999_999_999).Draw(t, "number")}
+		engine := rapid.StringMatching(`[0-9A-Za-z_-]{0,80}`).Draw(t, "engine")
+		id := name.callID(engine)
+		got, parsed, named := parseSuffix(id)
+		switch {
+		case named && len(id) <= maxCallID && got == engine && parsed == name:
+		case id == engine && len(name.behind(engine)) > maxCallID:
+		default:
+			t.Errorf("%q of %+v is %q, which is %q of %+v, %t", engine, name, id, got, parsed, named)
+		}
+	})
+	name := itemName{"resp_" + strings.Repeat("f", 32), 99}
+	for _, engine := range []string{"call_" + strings.Repeat("x", 24), "call_" + strings.Repeat("x", 32)} { // OpenAI's, vLLM's
+		if name.callID(engine) == engine {
+			t.Errorf("the ID of the call %q does not name it", engine)
+		}
+	}
+}
+
 // TestSuffix: the name is at the end of an ID, however long that is.
 func TestSuffix(t *testing.T) {
-	const name = "_resp_0123456789abcdef0123456789abcdef_"
+	const name, earlier = "_-ASNFZ4mrze8BI0VniavN7w_", "_resp_0123456789abcdef0123456789abcdef_"
 	for id, want := range map[string]string{
-		"call_1" + name + "0":                           "call_1 0",
-		"call_1" + name + "999999999":                   "call_1 999999999",
-		name + "1":                                      " 1",
-		"a" + name + "1" + name + "2":                   "a" + name + "1 2",
-		strings.Repeat("_resp_", 1<<20) + name + "3":    strings.Repeat("_resp_", 1<<20) + " 3",
-		"a" + name:                                      "",
-		"a" + name + "1234567890":                       "",
-		"a" + name + "1x":                               "",
-		"a" + name + "-1":                               "",
+		"call_1" + earlier + "7":                     "call_1 7",
+		earlier + "1" + name + "2":                   earlier + "1 2",
+		"a_-ASNFZ4mrze8BI0VniavN7x_1":                "",
+		"a_-ASNFZ4mrze8BI0VniavN7_1":                 "",
+		"call_1" + name + "0":                        "call_1 0",
+		"call_1" + name + "999999999":                "call_1 999999999",
+		name + "1":                                   " 1",
+		"a" + name + "1" + name + "2":                "a" + name + "1 2",
+		strings.Repeat("_resp_", 1<<20) + name + "3": strings.Repeat("_resp_", 1<<20) + " 3",
+		"a" + name:                "",
+		"a" + name + "1234567890": "",
+		"a" + name + "1x":         "",
+		"a" + name + "-1":         "",
 		"a_resp_0123456789abcdef0123456789abcdeg_1":     "",
 		strings.TrimPrefix(name, "_") + "1":             "",
 		"a_resp_resp_0123456789abcdef0123456789abcde_1": "",

@@ -159,9 +159,9 @@ func (k *knownItems) read(ctx context.Context, responseID string) error {
 			if err != nil || k.turns[responseID] != nil {
 				return err
 			}
-		} else if isTemporary(err) {
+		} else if _, own := errors.AsType[*apiError](err); !own && isTemporary(err) {
 			return storeError(err)
-		}
+		} // the conversation does not fit into the tenant's memory, but the turn may
 	}
 	return k.readTurn(ctx, responseID)
 }
@@ -259,11 +259,14 @@ func (i *inputItem) growth() (bytes int64) {
 	return bytes
 }
 
-// replaced returns an item that has been looked up with the engine's IDs instead of the gateway's. One that is not stored remains as it is.
+// replaced returns an item that has been looked up with the engine's IDs instead of the gateway's. If it is not stored, perhaps any more, it has none: the
+// engine would reject the gateway's. An ID that no gateway has generated remains.
 func (i *inputItem) replaced() string {
 	raw := i.raw
 	if i.isStored {
 		raw = withCopiedID(raw, i.storedID, i.name)
+	} else if _, ok := generated(i.name.responseID); ok {
+		raw = withID(raw, "")
 	}
 	if i.approval {
 		raw = withApproved(raw, i.approvedID, i.request)

@@ -102,7 +102,7 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 
 // mayName reports whether an input can have items that the client was given: with an ID, or with the ID of a call. Names may be escaped.
 func mayName(input string) bool {
-	return slices.ContainsFunc([]string{`"id"`, `"approval_request_id"`, `"item_reference"`, itemMark, `\u00`}, func(part string) bool {
+	return isMarked(input) || slices.ContainsFunc([]string{`"id"`, `"approval_request_id"`, `"item_reference"`, `\u00`}, func(part string) bool {
 		return strings.Contains(input, part)
 	})
 }
@@ -317,14 +317,14 @@ func (k *knownItems) beginsWith(items []inputItem, h *store.History) (bool, erro
 	return true, nil
 }
 
-// sameItem reports whether a client has sent back a stored item. It may have left out members without a value, or written a message in
-// its short form.
+// sameItem reports whether a client has sent back a stored item. It may have left out members without a value or with a default, or written a
+// message in its short form.
 func (c *call) sameItem(sent, stored string) (bool, error) {
 	if sent == stored {
 		return true, nil
 	}
 	const copies = 4
-	costs := copies*int64(len(sent)+len(stored)) + jsonvalue.EqualMemory(jsonvalue.Bytes(sent))
+	costs := copies*(int64(len(sent)+len(stored))+partsGrowth(sent)+partsGrowth(stored)) + jsonvalue.EqualMemory(jsonvalue.Bytes(sent))
 	if err := c.hold(costs); err != nil {
 		return false, err
 	}
@@ -332,31 +332,25 @@ func (c *call) sameItem(sent, stored string) (bool, error) {
 	return jsonvalue.Equal(jsonvalue.Bytes(canonical(sent)), jsonvalue.Bytes(canonical(stored))), nil
 }
 
-// canonical returns an item without its ID, in its long form, and without members that are empty.
+// canonical returns an item without its ID, with all that it has when it is listed, and without members that are empty.
 func canonical(item string) string {
 	o, err := objectOf(item)
 	if err != nil {
 		return item
 	}
-	kind := itemType(item)
+	completeItem(o, itemType(item), store.StatusCompleted)
 	o.remove("id")
 	o.remove("status")
-	o.set("type", quote(kind))
-	if kind != "message" {
-		return withoutEmpty(o).String()
-	}
-	content := o.raw("content")
-	if jsonvalue.IsString(content) {
-		content = "[" + textPart(o.get("role").Str, content) + "]"
-	}
-	if jsonvalue.IsList(content) {
-		o.set("content", mapList(content, len(content), func(_ int, part string) string {
-			p, err := objectOf(part)
-			if err != nil || !jsonvalue.IsObject(part) {
-				return part
-			}
-			return withoutEmpty(p).String()
-		}))
+	for _, name := range []string{"content", "output"} {
+		if parts := o.raw(name); jsonvalue.IsList(parts) {
+			o.set(name, completeList(parts, func(part string) string {
+				p, err := objectOf(part)
+				if err != nil || !jsonvalue.IsObject(part) {
+					return part
+				}
+				return withoutEmpty(p).String()
+			}))
+		}
 	}
 	return withoutEmpty(o).String()
 }

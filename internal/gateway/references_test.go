@@ -195,14 +195,17 @@ func TestReferences(t *testing.T) {
 			previous: first.get("id"), items: []string{reference(fork.get("output.1.id")), reference(first.get("output.1.id"))},
 			want: `{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]},` + reasoning + "," + engineItem + "," + engineItem + "," + engineItem,
 		},
-		"not stored":         {items: []string{reference("msg_1")}, wantCode: 404},
-		"of another tenant":  {items: []string{reference(foreign.get("output.1.id"))}, wantCode: 404},
-		"of a deleted turn":  {items: []string{reference(deleted.get("output.1.id"))}, wantCode: 404},
-		"of no turn":         {items: []string{reference("msg_0123_0")}, wantCode: 404},
-		"invalid turn":       {items: []string{reference("msg_" + strings.Repeat("x", 600) + "_0")}, wantCode: 404},
-		"beyond the turn":    {items: []string{reference(itemName{first.get("id"), 3}.id("message"))}, wantCode: 404},
-		"one of two":         {items: []string{reference(first.get("output.1.id")), reference("msg_x_0")}, wantCode: 404},
-		"by value, unknown":  {items: []string{`{"type":"message","id":"msg_x_0","role":"user","content":"a"}`}, want: `{"type":"message","id":"msg_x_0","role":"user","content":"a"}`},
+		"not stored":        {items: []string{reference("msg_1")}, wantCode: 404},
+		"of another tenant": {items: []string{reference(foreign.get("output.1.id"))}, wantCode: 404},
+		"of a deleted turn": {items: []string{reference(deleted.get("output.1.id"))}, wantCode: 404},
+		"of no turn":        {items: []string{reference("msg_0123_0")}, wantCode: 404},
+		"invalid turn":      {items: []string{reference("msg_" + strings.Repeat("x", 600) + "_0")}, wantCode: 404},
+		"beyond the turn":   {items: []string{reference(itemName{first.get("id"), 3}.id("message"))}, wantCode: 404},
+		"one of two":        {items: []string{reference(first.get("output.1.id")), reference("msg_x_0")}, wantCode: 404},
+		"by value, unknown": {items: []string{`{"type":"message","id":"msg_x_0","role":"user","content":"a"}`}, want: `{"type":"message","id":"msg_x_0","role":"user","content":"a"}`},
+		"by value, of a deleted turn": {
+			items: []string{strings.Replace(reasoning, "rs_1", deleted.get("output.0.id"), 1), userB}, want: strings.Replace(reasoning, `"id":"rs_1",`, "", 1) + "," + userB,
+		},
 		"by value, a number": {items: []string{`{"type":"message","id":7,"role":"user","content":"a"}`}, want: `{"type":"message","id":7,"role":"user","content":"a"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -219,6 +222,20 @@ func TestReferences(t *testing.T) {
 				t.Errorf("status %d, input of the engine (-want +got):\n%s", r.status, diff)
 			}
 		})
+	}
+}
+
+// TestInputIsListedConversation: an input that begins with a conversation as the gateway lists it continues that.
+func TestInputIsListedConversation(t *testing.T) {
+	f := start(t, itemEngine())
+	first, _ := f.ask(`{"role":"user","content":[{"type":"input_image","image_url":"https://example.com/a.png"}]}`)
+	listed := f.do(http.MethodGet, "/v1/responses/"+first.get("id")+"/input_items", "").get("data.0")
+	if gjson.Get(listed, "content.0.detail").Str != "auto" {
+		t.Errorf("listed %s", listed)
+	}
+	second, _ := f.ask(listed, first.get("output.0"), userB)
+	if saved := f.saved(second.get("id")); saved.PreviousResponseID != first.get("id") {
+		t.Errorf("saved after %q with %s", saved.PreviousResponseID, saved.Request)
 	}
 }
 
@@ -243,16 +260,16 @@ func TestCalls(t *testing.T) {
 			first := f.create(`{"input":[` + userA + `],"stream":` + stream + `}`)
 			if stream == "true" {
 				all := events(first.body)
-				if strings.Contains(strings.ReplaceAll(first.body, "call_7_resp_", ""), "call_7") {
+				if strings.Contains(strings.ReplaceAll(first.body, "call_7_-", ""), "call_7") {
 					t.Errorf("the client received the engine's ID of the call: %s", first.body)
 				}
 				first = reply{body: gjson.Get(all[len(all)-1].body, "response").Raw}
 			}
 			id := first.get("output.2.call_id")
-			if want := "call_7_" + first.get("id") + "_3"; id != want {
+			if want := (itemName{first.get("id"), 3}).callID("call_7"); id != want {
 				t.Fatalf("got the call ID %q, want %q", id, want)
 			}
-			if a, b := first.get("output.0.call_id"), first.get("output.1.call_id"); a != b || a != "call_8_"+first.get("id")+"_1" {
+			if a, b := first.get("output.0.call_id"), first.get("output.1.call_id"); a != b || a != (itemName{first.get("id"), 1}).callID("call_8") {
 				t.Errorf("the IDs of a call and its output in one response are %q and %q, want the same", a, b)
 			}
 			sent := []string{userA}
@@ -314,7 +331,7 @@ func TestApprovalID(t *testing.T) {
 			ask := func(previous, input string) (reply, string) {
 				created := f.create(fmt.Sprintf(`{"previous_response_id":%s,"input":[%s],"stream":%t}`, quoteOrNull(previous), input, stream))
 				for _, id := range idsIn(created.body, approvalMember) {
-					if !strings.HasPrefix(id, "mcpr_") || id == "mcpr_1" || strings.Contains(id, itemMark) {
+					if !strings.HasPrefix(id, "mcpr_") || id == "mcpr_1" || isMarked(id) {
 						t.Errorf("got the ID %q in %s", id, created.body)
 					}
 				}

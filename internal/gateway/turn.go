@@ -82,7 +82,7 @@ func (c calls) name(t *turn, item string, number int) string {
 		return item // it is an item of a stream, and has been named
 	}
 	if strings.HasSuffix(itemType(item), "_call") {
-		named, known = itemName{t.id, number}.behind(id.Str), true
+		named, known = itemName{t.id, number}.callID(id.Str), true
 		c[strings.Clone(id.Str)] = named // the body may be larger
 	}
 	if !known {
