@@ -102,7 +102,7 @@ func (g *Gateway) completeAnswer(r *http.Request, c *call, answer *object) error
 	if err := c.hold(t.shownBytes(answer)); err != nil {
 		return err
 	}
-	answer.set("output", t.showOutput(answer.raw("output"), t.itemID))
+	answer.set("output", t.showOutput(answer.raw("output"), store.StatusCompleted, t.itemID))
 	answer.setMissing("object", `"response.compaction"`)
 	answer.setMissing("created_at", strconv.FormatInt(g.now().Unix(), 10))
 	completeUsage(answer)
@@ -156,23 +156,13 @@ func (g *Gateway) context(ctx context.Context, c *call, q *createRequest, h *sto
 	case last < 0:
 		return h.Items, nil
 	}
-	start, err := g.startOfInput(ctx, c, q, h.Origins, last)
+	start, err := g.startOfInput(ctx, c, h.Origins, last)
 	return h.Items[min(start, last):], err
 }
 
 // startOfInput returns the position of the first item of the input that contains an item of the conversation, or that item's own position if
-// it is part of a response. The origins are those of the conversation, if they are known.
-func (g *Gateway) startOfInput(ctx context.Context, c *call, q *createRequest, origins []store.Origin, item int) (int, error) {
-	if origins == nil {
-		options := g.options.resolveOptions()
-		options.Origins = true
-		h, err := g.resolve(ctx, c, q.previous, options)
-		if err != nil {
-			return 0, resolveError(q.previous, err)
-		}
-		c.memory.give(historyBytes(h))
-		origins = h.Origins
-	}
+// it is part of a response.
+func (g *Gateway) startOfInput(ctx context.Context, c *call, origins []store.Origin, item int) (int, error) {
 	start := 0
 	i := slices.IndexFunc(origins, func(o store.Origin) bool {
 		start += o.Count

@@ -18,6 +18,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -50,6 +51,19 @@ func startConversation(t *testing.T, upstream http.Handler, changes ...func(*Opt
 
 func (f *fixture) conversations() *store.Conversations {
 	return f.store.next.InNamespace("default").Conversations()
+}
+
+// TestMetadataOfOthers: metadata that others than gateways have written has only strings, as with OpenAI.
+func TestMetadataOfOthers(t *testing.T) {
+	f := start(t, nil)
+	metadata := json.RawMessage(`{"paid":true,"topic":"a \"b\"","more":{"c":"d"}}`)
+	if _, err := f.conversations().Create(t.Context(), &store.Conversation{ConversationID: "conv_others", Metadata: metadata}); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"paid":"true","topic":"a \"b\"","more":"{\"c\":\"d\"}"}`
+	if diff := cmp.Diff(want, f.do(http.MethodGet, "/v1/conversations/conv_others", "").get("metadata")); diff != "" {
+		t.Errorf("metadata (-want +got):\n%s", diff)
+	}
 }
 
 // turns returns the response IDs of a conversation.
@@ -385,7 +399,7 @@ func TestConversationReferences(t *testing.T) {
 	sent, _ := f.sent.last()
 	engineCall := "call_" // the scripted engine's ID has no name of an item behind it
 	for _, id := range []string{"input.1.call_id", "input.2.call_id", "input.3.call_id"} {
-		if got := gjson.Get(sent, id).Str; !strings.HasPrefix(got, engineCall) || strings.Contains(got, "_resp_") {
+		if got := gjson.Get(sent, id).Str; !strings.HasPrefix(got, engineCall) || isMarked(got) {
 			t.Errorf("%s is %q in %s, want the engine's", id, got, sent)
 		}
 	}

@@ -287,7 +287,28 @@ const hiddenItemBytes = 128
 // writeConversation responds with a conversation as OpenAI describes it.
 func writeConversation(w http.ResponseWriter, conversation *store.Conversation) {
 	writeJSON(w, http.StatusOK, fmt.Sprintf(`{"id":%s,"object":"conversation","created_at":%d,"metadata":%s}`,
-		quote(conversation.ConversationID), conversation.CreatedAt.Unix(), metadataOf(conversation)))
+		quote(conversation.ConversationID), conversation.CreatedAt.Unix(), shownMetadata(conversation)))
+}
+
+// shownMetadata returns the metadata of a conversation as OpenAI describes it: values that are no strings, which only others than gateways write, are
+// shown as JSON in a string.
+func shownMetadata(conversation *store.Conversation) string {
+	metadata := jsonvalue.Text(metadataOf(conversation))
+	var b strings.Builder
+	b.Grow(len(metadata))
+	separator := "{"
+	for key, value := range jsonvalue.Elements(metadata) {
+		if !jsonvalue.IsString(value) {
+			value = quote(value)
+		}
+		b.WriteString(separator + key + ":" + value)
+		separator = ","
+	}
+	if separator == "{" {
+		return "{}"
+	}
+	b.WriteString("}")
+	return b.String()
 }
 
 // checkMetadata returns an error unless two conversations have the same metadata.

@@ -171,7 +171,9 @@ func (g *Gateway) history(ctx context.Context, c *call, previous string) (*store
 	if previous == "" {
 		return &store.History{}, nil
 	}
-	history, err := g.resolve(ctx, c, previous, g.options.resolveOptions())
+	options := g.options.resolveOptions()
+	options.Origins = true // for Gateway.context
+	history, err := g.resolve(ctx, c, previous, options)
 	if err != nil {
 		return nil, resolveError(previous, err)
 	}

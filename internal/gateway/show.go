@@ -27,7 +27,7 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// requestMembers are the members of a request that a response repeats, with the defaults of OpenAI's API.
+// requestMembers are the members of a request that a response repeats, with the defaults of OpenAI's API. Those with none are optional.
 var requestMembers = []memberDefault{
 	{"instructions", "null"},
 	{"max_output_tokens", "null"},
@@ -35,7 +35,12 @@ var requestMembers = []memberDefault{
 	{"metadata", "{}"},
 	{"model", `""`},
 	{"parallel_tool_calls", "true"},
+	{"prompt", ""},
+	{"prompt_cache_key", ""},
+	{"prompt_cache_retention", ""},
 	{"reasoning", `{"effort":null,"summary":null}`},
+	{"safety_identifier", ""},
+	{"service_tier", ""},
 	{"temperature", "1.0"},
 	{"text", `{"format":{"type":"text"}}`},
 	{"tool_choice", `"auto"`},
@@ -51,7 +56,7 @@ var requestMembers = []memberDefault{
 func (t *turn) show(response *object, itemID func(i int, item string) string) *object {
 	shown := &object{members: append(make([]member, 0, len(response.members)+len(requestMembers)+8), response.members...)}
 	t.complete(shown)
-	shown.set("output", t.showOutput(shown.raw("output"), itemID))
+	shown.set("output", t.showOutput(shown.raw("output"), shown.get("status").Str, itemID))
 	return shown
 }
 
@@ -63,7 +68,11 @@ func (t *turn) complete(response *object) {
 	for _, name := range []string{"access_programs", "error", "incomplete_details"} {
 		response.setMissing(name, "null")
 	}
-	if failure := response.raw("error"); jsonvalue.IsObject(failure) {
+	failure := response.raw("error")
+	if jsonvalue.IsString(failure) {
+		failure = `{"message":` + failure + "}"
+	}
+	if jsonvalue.IsObject(failure) {
 		response.set("error", withDefaults(failure, []memberDefault{{"code", quote(typeServer)}, {"message", `""`}}))
 	}
 	response.setMissing("background", "false")
@@ -72,7 +81,9 @@ func (t *turn) complete(response *object) {
 		if jsonvalue.IsNull(value) {
 			value = m.missing
 		}
-		response.setMissing(m.name, value)
+		if value != "" {
+			response.setMissing(m.name, value)
+		}
 	}
 	if tools := response.raw("tools"); jsonvalue.IsList(tools) {
 		response.set("tools", completeList(tools, completeTool))
@@ -123,14 +134,20 @@ func withMissing(object string, numbers ...string) string {
 	return o.String()
 }
 
-// showOutput returns a list of output items as its client sees them.
-func (t *turn) showOutput(output string, itemID func(i int, item string) string) string {
-	size := len(output) + t.idBytes()*jsonvalue.Count(output)
+// showOutput returns a list of output items as its client sees them, in a response with a status. The last item of an incomplete one is the one that
+// was cut off.
+func (t *turn) showOutput(output, status string, itemID func(i int, item string) string) string {
+	count := jsonvalue.Count(output)
+	size := len(output) + t.idBytes()*count
 	return mapList(output, size, func(i int, item string) string {
 		if !jsonvalue.IsObject(item) {
 			return item
 		}
-		return shown(item, itemID(i, item), store.StatusCompleted)
+		itemStatus := store.StatusCompleted
+		if status == store.StatusIncomplete && i == count-1 {
+			itemStatus = status
+		}
+		return shown(item, itemID(i, item), itemStatus)
 	})
 }
 

@@ -77,7 +77,7 @@ func TestThinEvents(t *testing.T) {
 				`{"type":"response.output_text.annotation.added","output_index":3}`,
 			},
 			[]string{
-				`{"type":"response.output_item.added","item":{"type":"image_generation_call","id":"IMAGE","status":"in_progress"},"sequence_number":1,"output_index":0}`,
+				`{"type":"response.output_item.added","item":{"type":"image_generation_call","id":"IMAGE","status":"in_progress","result":null},"sequence_number":1,"output_index":0}`,
 				`{"type":"response.output_item.added","item":{"type":"message","role":"assistant","content":[],"status":"completed","id":"SECOND"},"sequence_number":2,"output_index":1}`,
 				`{"type":"response.image_generation_call.partial_image","output_index":0,"sequence_number":3,"partial_image_index":0,"item_id":"IMAGE"}`,
 				`{"type":"response.output_text.annotation.added","output_index":1,"sequence_number":4,"content_index":0,"annotation_index":0,"item_id":"SECOND"}`,
