@@ -102,7 +102,7 @@ func (g *Gateway) completeAnswer(r *http.Request, c *call, answer *object) error
 	if err := c.hold(t.shownBytes(answer)); err != nil {
 		return err
 	}
-	answer.set("output", t.showOutput(answer.raw("output"), store.StatusCompleted, t.itemID))
+	answer.set("output", t.showOutput(answer.raw("output"), t.itemID))
 	answer.setMissing("object", `"response.compaction"`)
 	answer.setMissing("created_at", strconv.FormatInt(g.now().Unix(), 10))
 	completeUsage(answer)

@@ -140,8 +140,8 @@ func TestShownResponse(t *testing.T) {
 	turn := &turn{id: "resp_1", request: &createRequest{object: &object{}}}
 	turn.request.object.set("safety_identifier", `"s"`)
 	for response, want := range map[string]map[string]string{
-		`{"status":"incomplete","output":[{"type":"message"},{"type":"message"}]}`: {
-			"output.0.status": "completed", "output.1.status": "incomplete", "safety_identifier": "s", "prompt_cache_key": "",
+		`{"status":"incomplete","output":[{"type":"message"}]}`: {
+			"output.0.status": "completed", "safety_identifier": "s", "prompt_cache_key": "",
 		},
 		`{"status":"failed","error":"out of memory"}`: {"error.code": "server_error", "error.message": "out of memory"},
 	} {

@@ -56,7 +56,7 @@ var requestMembers = []memberDefault{
 func (t *turn) show(response *object, itemID func(i int, item string) string) *object {
 	shown := &object{members: append(make([]member, 0, len(response.members)+len(requestMembers)+8), response.members...)}
 	t.complete(shown)
-	shown.set("output", t.showOutput(shown.raw("output"), shown.get("status").Str, itemID))
+	shown.set("output", t.showOutput(shown.raw("output"), itemID))
 	return shown
 }
 
@@ -134,20 +134,15 @@ func withMissing(object string, numbers ...string) string {
 	return o.String()
 }
 
-// showOutput returns a list of output items as its client sees them, in a response with a status. The last item of an incomplete one is the one that
-// was cut off.
-func (t *turn) showOutput(output, status string, itemID func(i int, item string) string) string {
-	count := jsonvalue.Count(output)
-	size := len(output) + t.idBytes()*count
+// showOutput returns a list of output items as its client sees them. One without a status is completed, as in the events of a stream, which come
+// before it is known that the response is incomplete.
+func (t *turn) showOutput(output string, itemID func(i int, item string) string) string {
+	size := len(output) + t.idBytes()*jsonvalue.Count(output)
 	return mapList(output, size, func(i int, item string) string {
 		if !jsonvalue.IsObject(item) {
 			return item
 		}
-		itemStatus := store.StatusCompleted
-		if status == store.StatusIncomplete && i == count-1 {
-			itemStatus = status
-		}
-		return shown(item, itemID(i, item), itemStatus)
+		return shown(item, itemID(i, item), store.StatusCompleted)
 	})
 }
 

@@ -73,10 +73,12 @@ type strict struct {
 // Each line of the last user message, or of the function outputs that follow it, instructs the engine:
 //
 //	call NAME [ARGUMENTS]   calls a function; several lines call functions in parallel
+//	hosted                  adds an item of each tool of OpenAI's, a message with a citation and a refusal, and a call of a custom tool
 //	reason                  adds a reasoning item with encrypted content before all other items
 //	cut off                 ends as incomplete, in the middle of the message
 //	fail                    fails, as a stream after the first piece of the message
 //	stall                   sends nothing more until the client disconnects, as a stream after the first piece of the message
+//	break off               closes the connection, as a stream after the first piece of the message
 //
 // If it calls no function, it answers with a message that shows what the request contained.
 func Strict() http.Handler {
@@ -112,6 +114,8 @@ func (e *strict) create(w http.ResponseWriter, r *http.Request) {
 		a.stream(w, r)
 	case a.end == stalls:
 		<-r.Context().Done()
+	case a.end == breaks:
+		panic(http.ErrAbortHandler)
 	case a.end == fails:
 		writeError(w, http.StatusInternalServerError, &refusal{kind: "server_error", code: "server_error", message: failureMessage})
 	default:

@@ -95,7 +95,7 @@ func (c *inputCheck) item(path string, item gjson.Result) *refusal {
 		return c.message(path, item)
 	case "function_call":
 		return c.call(path, item)
-	case "function_call_output":
+	case "function_call_output", "custom_tool_call_output":
 		return c.output(path, item)
 	case "reasoning":
 		return c.reasoning(path, item)
@@ -103,6 +103,12 @@ func (c *inputCheck) item(path string, item gjson.Result) *refusal {
 		return c.id(path, item, "cmp")
 	case "item_reference":
 		return refuse(path, "", "Item with id '%s' not found. Items are not persisted when `store` is set to false.", item.Get("id").Str)
+	}
+	if prefix, known := hostedPrefixes[kind]; known {
+		if kind == "custom_tool_call" {
+			c.open = append(c.open, item.Get("call_id").Str)
+		}
+		return c.id(path, item, prefix)
 	}
 	return refuse(path+".type", "invalid_value", "Invalid value: '%s'. This engine does not know this type of item.", kind)
 }
@@ -168,7 +174,7 @@ func (c *inputCheck) reasoning(path string, item gjson.Result) *refusal {
 	return c.id(path, item, "rs")
 }
 
-var engineID = regexp.MustCompile(`^(cmp|msg|fc|rs)_engine_[1-9][0-9]*$`)
+var engineID = regexp.MustCompile(`^([a-z]+)_engine_[1-9][0-9]*$`)
 
 // id checks that the engine has issued an item with the ID of this one, whose IDs begin with prefix, and that it had the same
 // content. An item needs no ID. If the prefix is empty, the engine issues no such items.

@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,8 +121,10 @@ func thinList(list []object) []object {
 // thinItem returns an item, or a part of one, with the members that ModelThin has.
 func thinItem(item object) object {
 	t := maps.Clone(item)
-	for _, name := range lackedByThinItems {
-		delete(t, name)
+	for name, value := range item {
+		if value == nil || slices.Contains(lackedByThinItems, name) {
+			delete(t, name)
+		}
 	}
 	if parts, ok := t["content"].([]object); ok {
 		t["content"] = thinList(parts)
@@ -164,18 +167,21 @@ func (a *answer) stream(w http.ResponseWriter, r *http.Request) {
 		}
 		s.send(e["type"].(string), e)
 	}
-	if a.end == stalls {
+	switch a.end {
+	case stalls:
 		<-r.Context().Done()
+	case breaks:
+		panic(http.ErrAbortHandler)
 	}
 }
 
-// events returns the events of an answer. If it fails or stalls, they stop after the first piece of the last item.
+// events returns the events of an answer. If it fails, stalls or breaks off, they stop after the first piece of the last item.
 func (a *answer) events() []object {
 	started := a.response("in_progress", []object{})
 	all := []object{{"type": "response.created", "response": started}, {"type": "response.in_progress", "response": started}}
 	for i, item := range a.items {
 		pieces := itemEvents(item)
-		if interrupted := a.end == fails || a.end == stalls; interrupted && i == len(a.items)-1 {
+		if interrupted := a.end == fails || a.end == stalls || a.end == breaks; interrupted && i == len(a.items)-1 {
 			pieces = untilDelta(pieces)
 		}
 		for _, e := range pieces {
@@ -184,7 +190,7 @@ func (a *answer) events() []object {
 		all = append(all, pieces...)
 	}
 	switch a.end {
-	case stalls:
+	case stalls, breaks:
 		return all
 	case fails:
 		return append(all, object{"type": "response.failed", "response": a.response(fails, a.items[:len(a.items)-1])})
@@ -208,7 +214,12 @@ func itemEvents(item object) []object {
 	switch item["type"] {
 	case "message":
 		added["content"], added["status"] = []any{}, "in_progress"
-		pieces = textEvents(item["content"].([]object)[0])
+		for i, part := range item["content"].([]object) {
+			for _, e := range partEvents(part) {
+				e["content_index"] = i
+				pieces = append(pieces, e)
+			}
+		}
 	case "function_call":
 		added["arguments"], added["status"] = "", "in_progress"
 		pieces = []object{
@@ -218,6 +229,8 @@ func itemEvents(item object) []object {
 	case "reasoning":
 		added["summary"] = []any{}
 		pieces = summaryEvents(item["summary"].([]object)[0])
+	default:
+		pieces = hostedEvents(item, added)
 	}
 	for _, e := range pieces {
 		e["item_id"] = item["id"]
@@ -226,18 +239,22 @@ func itemEvents(item object) []object {
 	return append(all, object{"type": "response.output_item.done", "item": item})
 }
 
-func textEvents(part object) []object {
+func partEvents(part object) []object {
+	if part["type"] == "refusal" {
+		return refusalEvents(part)
+	}
 	all := []object{{"type": "response.content_part.added", "part": textPart("")}}
 	for word := range strings.SplitAfterSeq(part["text"].(string), " ") {
 		all = append(all, object{"type": "response.output_text.delta", "delta": word, "logprobs": []any{}})
 	}
-	all = append(all,
+	if annotations, ok := part["annotations"].([]object); ok {
+		for i, annotation := range annotations {
+			all = append(all, object{"type": "response.output_text.annotation.added", "annotation": annotation, "annotation_index": i})
+		}
+	}
+	return append(all,
 		object{"type": "response.output_text.done", "text": part["text"], "logprobs": []any{}},
 		object{"type": "response.content_part.done", "part": part})
-	for _, e := range all {
-		e["content_index"] = 0
-	}
-	return all
 }
 
 func summaryEvents(part object) []object {

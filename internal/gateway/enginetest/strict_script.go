@@ -35,6 +35,7 @@ const (
 	incomplete = "incomplete"
 	fails      = "failed"
 	stalls     = "stalled"
+	breaks     = "broken"
 )
 
 const failureMessage = "The engine was told to fail."
@@ -57,7 +58,10 @@ func (e *strict) answer(request gjson.Result) *answer {
 	if slices.Contains(lines, "reason") {
 		a.items = append(a.items, reasoning(newID("rs"), prompt))
 	}
-	called := false
+	called := slices.Contains(lines, "hosted")
+	if called {
+		a.items = append(a.items, hosted(newID, e.issue(variant{}, "call", 0))...)
+	}
 	for _, line := range lines {
 		if call, ok := strings.CutPrefix(line, "call "); ok {
 			called = true
@@ -77,13 +81,13 @@ func (e *strict) answer(request gjson.Result) *answer {
 	return a
 }
 
-var ends = map[string]string{"cut off": incomplete, "fail": fails, "stall": stalls}
+var ends = map[string]string{"cut off": incomplete, "fail": fails, "stall": stalls, "break off": breaks}
 
 // instructions returns the text whose lines instruct the engine, and the text of its message.
 func instructions(input gjson.Result) (prompt, text string) {
 	items := input.Array()
 	var outputs []string
-	for i := len(items) - 1; i >= 0 && items[i].Get("type").Str == "function_call_output"; i-- {
+	for i := len(items) - 1; i >= 0 && strings.HasSuffix(items[i].Get("type").Str, "_call_output"); i-- {
 		outputs = append([]string{textOf(items[i].Get("output"))}, outputs...)
 	}
 	if len(outputs) > 0 {
@@ -139,10 +143,13 @@ func reasoning(id, prompt string) object {
 
 // fingerprint returns what must not change in an item that the engine has issued.
 func fingerprint(item gjson.Result) string {
-	return strings.Join([]string{
-		textOf(item.Get("content")), item.Get("call_id").Str, item.Get("name").Str, item.Get("arguments").Str,
-		summary(item), item.Get("encrypted_content").Str,
-	}, "\x00")
+	members := []string{textOf(item.Get("content")), summary(item)}
+	for _, name := range []string{
+		"call_id", "name", "arguments", "encrypted_content", "action", "queries", "code", "outputs", "result", "tools", "output", "input",
+	} {
+		members = append(members, item.Get(name).String())
+	}
+	return strings.Join(members, "\x00")
 }
 
 func summary(item gjson.Result) string { return textOf(item.Get("summary")) }

@@ -54,6 +54,8 @@ for (const model of ['strict', 'thin']) {
     'reason\ncall weather {"city":"Bonn"}\ncall time': 'response.completed',
     'cut off': 'response.incomplete',
     fail: 'response.failed',
+    'break off': 'response.failed',
+    hosted: 'response.completed',
   })) {
     test(`${model}: the events of a stream have all members: ${input.split('\n')[0]}`, async () => {
       const events = await streamed(input, { model, ...settings });
@@ -71,6 +73,34 @@ for (const model of ['strict', 'thin']) {
       assert.deepEqual(retrieved, response);
     });
   }
+
+  test(`${model}: the items of OpenAI's tools have all members`, async () => {
+    const first = await create('hosted', { model });
+    check('Response', first, 'response');
+    assert.deepEqual(types(first.output), [
+      'web_search_call', 'file_search_call', 'code_interpreter_call', 'image_generation_call', 'mcp_list_tools', 'mcp_call', 'message', 'custom_tool_call',
+    ]);
+    const { call_id } = first.output.at(-1);
+    const second = await create([{ type: 'custom_tool_call_output', call_id, output: 'b' }], { model, ...after(first) });
+    assert.equal(second.output_text, 'The functions answered: b');
+    const items = await inputItems(second.id);
+    assert.equal(items.length, 10);
+    for (const [i, item] of items.entries()) check('Item', item, `item ${i}`);
+  });
+
+  test(`${model}: the events of a repeated stream have all members`, async () => {
+    const request = { model, input: 'reason', stream: true };
+    const headers = { 'Idempotency-Key': crypto.randomUUID() };
+    const streams = [];
+    for (let i = 0; i < 2; i++) {
+      const events = [];
+      for await (const event of await client.responses.create(request, { headers })) events.push(event);
+      streams.push(events);
+    }
+    const [events, again] = streams;
+    for (const event of again) check('Event', event, event.type);
+    assert.deepEqual(again.at(-1).response, events.at(-1).response);
+  });
 
   for (const store of [true, false]) {
     test(`${model}: the events of an item have its ID, store: ${store}`, async () => {
