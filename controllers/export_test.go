@@ -54,7 +54,7 @@ func Each[T any](all []T, request func(T) error) (left bool, err error) {
 	return each(slices.Values(all), func() bool { return false }, request)
 }
 
-// MaxPlanned is for Plan what maxKeptChunks is for a sweep.
+// MaxPlanned is for Plan what maxKeptParts is for a sweep.
 const MaxPlanned = 2_000
 
 // Plan returns what a sweep does with the parts that it found, given the keys to which sessions refer.
@@ -65,13 +65,14 @@ func Plan(l SweepLimits, parts []snapshot.Part, referenced []snapshot.Part, now 
 	}
 	found, err := known.compare(func(yield func(snapshot.Part, error) bool) {
 		slices.Values(parts)(func(part snapshot.Part) bool { return yield(part, nil) })
-	}, MaxPlanned)
+	}, MaxPlanned, func(snapshot.Part) bool { return false })
 	if err != nil {
 		panic(err)
 	}
 	plan := l.plan(found, now, func(snapshot.Part) bool { return false })
 	permitted, _ := l.permitted(plan)
-	return plan.mark, plan.unmark, permitted
+	markable, _ := l.markable(plan)
+	return markable, plan.unmark, permitted
 }
 
 // Released reports whether a snapshot was released after a mark, according to the clock of the mark, whose time is now.

@@ -292,6 +292,19 @@ func TestHoldOffDespiteReleases(t *testing.T) {
 	}
 }
 
+// TestHoldOffDespiteSupply: nor does one that leaves new snapshots faster than sweeps mark them.
+func TestHoldOffDespiteSupply(t *testing.T) {
+	c := newContest(t, bucketStore(t))
+	c.sweeper.Limits.HoldOff = 24 * time.Hour
+	for hours := 0; hours <= 24; hours += 12 {
+		c.large.writeMany(t, 25)
+		c.sweep(t, 12*time.Hour)
+		if _, begun, err := c.store.HeldOff(t.Context()); begun != (hours == 24) || err != nil {
+			t.Errorf("begun after %d hours: %t, error %v", hours, begun, err)
+		}
+	}
+}
+
 // TestHoldOffAwaitsMarks: the hold-off of a bucket begins once every snapshot has a mark, however many sweeps that takes: otherwise, those
 // marked more than a grace period later would not prolong it if their sessions returned.
 func TestHoldOffAwaitsMarks(t *testing.T) {

@@ -38,9 +38,9 @@ type SweepLimits struct {
 	// HoldOff is how long sweeps of a bucket that is new to this cluster delete nothing, counted from the first sweep or, if
 	// later, from the last sweep that found a returned session which was missing when the hold-off began.
 	HoldOff time.Duration
-	// MaxShare is the largest share of the stored snapshots, from 0 to 1, that a sweep deletes. If a sweep would delete more
-	// than this share and more than 100 snapshots, something else is probably wrong, so it keeps those of the namespaces
-	// furthest above the share, until the others together are within it.
+	// MaxShare is the largest share of the stored snapshots, from 0 to 1, that a sweep deletes, or marks if they are old. If a sweep would
+	// delete or mark more than this share and more than 100 snapshots, something else is probably wrong, so it keeps those of the
+	// namespaces furthest above the share, until the others together are within it.
 	MaxShare float64
 	// UnsafeGrace permits any Grace, for tests.
 	UnsafeGrace bool
@@ -70,8 +70,8 @@ func (l *SweepLimits) AddFlags(flags *pflag.FlagSet) {
 		"Time for which sweeps of a bucket delete nothing after this cluster has claimed it or, in a restore, after the last session "+
 			"has returned. To end it earlier, write the UID of the namespace kube-system to the object catena-sweeper in the bucket.")
 	flags.Float64Var(&l.MaxShare, "snapshot-sweep-max-share", l.MaxShare,
-		"Maximum share of the stored snapshots that a sweep deletes, from 0 to 1. A sweep that would delete a larger share, and "+
-			"more than 100 snapshots, logs an error and deletes none of the namespaces that are furthest above it.")
+		"Maximum share of the stored snapshots that a sweep deletes, or finds unreferenced for the first time, from 0 to 1. A sweep with a "+
+			"larger share, and more than 100 snapshots, logs an error and deletes none of the namespaces that are furthest above it.")
 	flags.BoolVar(&l.UnsafeGrace, "unsafe-snapshot-grace-period", l.UnsafeGrace,
 		"Allow a shorter grace period, for tests only. A save that takes longer than the grace period loses its turn.")
 }
@@ -103,6 +103,8 @@ type sweepPlan struct {
 	omitted map[string]int
 	// stored counts the snapshots of each namespace.
 	stored map[string]int
+	// lost counts those of each namespace that were written long ago, and that no sweep has found unreferenced before.
+	lost map[string]int
 	// outdated reports whether a session has ceased to refer to the snapshot of a marked part since the part was marked.
 	outdated func(marked snapshot.Part) bool
 }
@@ -111,6 +113,7 @@ type sweepPlan struct {
 func (l SweepLimits) plan(found *comparison, now time.Time, outdated func(marked snapshot.Part) bool) sweepPlan {
 	p := sweepPlan{
 		stored: found.stored, omitted: maps.Clone(found.omitted), unmark: slices.Concat(found.returned, found.strayMarks), outdated: outdated,
+		lost: map[string]int{},
 	}
 	kept, due := map[string]int{}, map[string]int{}
 	for key, parts := range found.unreferenced {
@@ -122,6 +125,9 @@ func (l SweepLimits) plan(found *comparison, now time.Time, outdated func(marked
 		switch l.stageOf(parts, now) {
 		case unmarked:
 			p.mark = append(p.mark, parts[0])
+			if now.Sub(newest(parts)) > lostGraces*l.Grace {
+				p.lost[key.namespace]++
+			}
 		case expired:
 			slices.SortFunc(parts, func(a, b snapshot.Part) int { return cmp.Compare(rank(a), rank(b)) })
 			p.due = append(p.due, parts)
@@ -130,11 +136,24 @@ func (l SweepLimits) plan(found *comparison, now time.Time, outdated func(marked
 	}
 	for namespace, dropped := range found.dropped {
 		if kept[namespace] > 0 {
+			p.lost[namespace] += dropped * p.lost[namespace] / kept[namespace]
 			dropped = dropped * due[namespace] / kept[namespace]
 		}
 		p.omitted[namespace] += dropped
 	}
 	return p
+}
+
+// lostGraces is the number of grace periods for which a snapshot must be stored to count towards a loss. That of a session that lives for minutes
+// is not missed, and all of those that some clients store are.
+const lostGraces = 2
+
+// markable returns the snapshots that may be marked, and an error if those of some namespaces must not be: too many of what was stored long ago
+// has lost its session since the last sweep. If these were marked one after the other, as fast as the store permits, they would be deleted in the
+// same way, and no sweep would delete too much at once.
+func (l SweepLimits) markable(p sweepPlan) ([]snapshot.Part, error) {
+	keep, err := l.refused("mark", p.lost, p.stored)
+	return slices.DeleteFunc(slices.Clone(p.mark), func(part snapshot.Part) bool { return keep.Has(part.Session.Namespace) }), err
 }
 
 // rank sorts marked parts first: if the mark has been removed since, none of the parts is deleted.
@@ -152,20 +171,22 @@ func (l SweepLimits) permitted(p sweepPlan) ([][]snapshot.Part, error) {
 	for _, parts := range p.due {
 		due[parts[0].Session.Namespace]++
 	}
-	keep := l.excessive(due, p.stored)
+	keep, err := l.refused("delete", due, p.stored)
+	return slices.DeleteFunc(slices.Clone(p.due), func(parts []snapshot.Part) bool { return keep.Has(parts[0].Session.Namespace) }), err
+}
+
+// refused returns the namespaces whose snapshots a sweep must not mark or delete, given how many it would, and an error if there are any.
+func (l SweepLimits) refused(action string, unreferenced, stored map[string]int) (sets.Set[string], error) {
+	keep := l.excessive(unreferenced, stored)
 	if len(keep) == 0 {
-		return p.due, nil
+		return nil, nil
 	}
-	kept, stored := 0, 0
+	kept, of := 0, 0
 	for _, namespace := range keep {
-		kept, stored = kept+due[namespace], stored+p.stored[namespace]
+		kept, of = kept+unreferenced[namespace], of+stored[namespace]
 	}
-	excessive := sets.New(keep...)
-	others := slices.DeleteFunc(slices.Clone(p.due), func(parts []snapshot.Part) bool {
-		return excessive.Has(parts[0].Session.Namespace)
-	})
-	return others, fmt.Errorf("refusing to delete %d of %d snapshots of %d namespaces, foremost %s, to which no session has referred for %s: "+
-		"if this is expected, raise --snapshot-sweep-max-share for one sweep", kept, stored, len(keep), keep[0], l.Grace)
+	return sets.New(keep...), fmt.Errorf("refusing to %s %d of %d snapshots of %d namespaces, foremost %s, to which no session refers: "+
+		"if this is expected, raise --snapshot-sweep-max-share until they are deleted", action, kept, of, len(keep), keep[0])
 }
 
 // excessive returns the namespaces whose due snapshots must be kept, given how many each namespace has: those furthest above
@@ -213,18 +234,15 @@ const (
 const maxMarkAhead = time.Hour
 
 func (l SweepLimits) stageOf(parts []snapshot.Part, now time.Time) stage {
-	var since, newest time.Time
+	var since time.Time
 	deleting := true
 	for _, part := range parts {
 		deleting = deleting && part.Deleting
-		if newest.Before(part.Written) {
-			newest = part.Written
-		}
 		if mark := part.Unreferenced; !mark.IsZero() && !mark.After(now.Add(maxMarkAhead)) && (since.IsZero() || mark.Before(since)) {
 			since = mark
 		}
 	}
-	age := now.Sub(newest)
+	age := now.Sub(newest(parts))
 	switch {
 	case deleting:
 		return deleted
@@ -236,4 +254,9 @@ func (l SweepLimits) stageOf(parts []snapshot.Part, now time.Time) stage {
 		return marked
 	}
 	return expired
+}
+
+// newest returns when the last part of a snapshot was written.
+func newest(parts []snapshot.Part) time.Time {
+	return slices.MaxFunc(parts, func(a, b snapshot.Part) int { return a.Written.Compare(b.Written) }).Written
 }

@@ -181,6 +181,56 @@ func TestPlanShare(t *testing.T) {
 	}
 }
 
+// TestPlanLoss: old snapshots that lose their sessions at once are not marked if they are too many, however many sweeps it would take to mark them.
+// Those of short-lived sessions are.
+func TestPlanLoss(t *testing.T) {
+	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	const old, young = 48 * time.Hour, time.Hour
+	for name, tc := range map[string]struct {
+		used, lost counts
+		age        time.Duration
+		marked     int // of b, by earlier sweeps
+		want       counts
+	}{
+		"few":                       {lost: counts{"a": 100}, age: old, want: counts{"a": 100}},
+		"all":                       {lost: counts{"a": 101}, age: old},
+		"all that are left":         {used: counts{"a": 1}, lost: counts{"a": 1, "b": 150}, age: old, marked: 900, want: counts{"a": 1, "b": 150}},
+		"half":                      {used: counts{"a": 101}, lost: counts{"a": 101}, age: old, want: counts{"a": 101}},
+		"all of one namespace":      {used: counts{"a": 5}, lost: counts{"a": 1, "b": 101}, age: old, want: counts{"a": 1}},
+		"all of a small namespace":  {used: counts{"a": 500}, lost: counts{"b": 101}, age: old, want: counts{"b": 101}},
+		"more than a sweep keeps":   {lost: counts{"a": 3_000}, age: old},
+		"many, of a large number":   {used: counts{"a": 5_000}, lost: counts{"a": 3_000}, age: old, want: counts{"a": controllers.MaxPlanned}},
+		"of sessions that end soon": {lost: counts{"a": 1_000}, age: young, want: counts{"a": 1_000}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var parts, referenced []snapshot.Part
+			add := func(namespace string, n int, mark time.Time) {
+				for range n {
+					name := fmt.Sprint(len(parts))
+					session := types.NamespacedName{Namespace: namespace, Name: name}
+					parts = append(parts, snapshot.Part{Session: session, Key: name, Written: now.Add(-tc.age), Unreferenced: mark})
+				}
+			}
+			for namespace, n := range tc.used {
+				add(namespace, n, time.Time{})
+			}
+			referenced = slices.Clone(parts)
+			add("b", tc.marked, now.Add(-time.Minute))
+			for namespace, n := range tc.lost {
+				add(namespace, n, time.Time{})
+			}
+			mark, _, _ := controllers.Plan(controllers.DefaultSweepLimits(), parts, referenced, now)
+			got := counts{}
+			for _, part := range mark {
+				got[part.Session.Namespace]++
+			}
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("marked (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestPlanForgedParts: what a tenant writes into its chunks neither keeps them for ever nor has the sweeper delete them again and again.
 func TestPlanForgedParts(t *testing.T) {
 	now := time.Now()

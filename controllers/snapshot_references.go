@@ -61,19 +61,20 @@ type comparison struct {
 	omitted map[string]int
 	// dropped counts further ones, of which about as many are due as of those in unreferenced.
 	dropped map[string]int
+	// unkeptUnmarked is set if one of these further snapshots may have to be marked.
+	unkeptUnmarked bool
 	// returned are marked parts of snapshots that a session refers to. Further ones are found again once these are unmarked.
 	returned []snapshot.Part
 	// strayMarks are marks of snapshots that no longer exist.
 	strayMarks []snapshot.Part
 }
 
-// maxKeptChunks is how many chunks of a namespace one sweep keeps for marks and deletions, and how many to unmark. The others wait for later
-// sweeps, because users can create millions, with marks and without sessions. The two are counted apart: if unreferenced chunks kept others
-// from being unmarked, these would be deleted as soon as their session is, without a grace period. Objects in a bucket are only written by
-// stores, and all of them must be marked while its sweeps are held off.
+// maxKeptParts is how many parts of a namespace one sweep keeps for marks and deletions, and how many to unmark. The others wait for later
+// sweeps, because users can have millions, with marks and without sessions. The two are counted apart: if unreferenced chunks kept others
+// from being unmarked, these would be deleted as soon as their session is, without a grace period.
 //
 // All namespaces together have three times as many, of which those with most give up what others need.
-const maxKeptChunks = 100_000
+const maxKeptParts = 100_000
 
 // kept counts the parts that a comparison keeps of each namespace: at most a number, and three times as many of all.
 type kept struct {
@@ -82,7 +83,7 @@ type kept struct {
 }
 
 func newKept(most int) *kept {
-	return &kept{most: most, total: max(most, 3*most), parts: map[string]int{}} // 3*most overflows for a bucket
+	return &kept{most: most, total: 3 * most, parts: map[string]int{}}
 }
 
 // add counts a part, and reports whether it may be kept.
@@ -123,12 +124,14 @@ func (c *comparison) keepUnreferenced(k *kept, key snapshotKey, part snapshot.Pa
 		c.unreferenced[key] = append(c.unreferenced[key], part)
 	case !isNext:
 		c.omitted[key.namespace]++
+		c.unkeptUnmarked = c.unkeptUnmarked || part.Unreferenced.IsZero()
 	}
 	for k.exceeds() {
 		maps.DeleteFunc(c.unreferenced, func(key snapshotKey, parts []snapshot.Part) bool {
 			drop := k.drop(key.namespace, len(parts))
 			if drop {
 				c.dropped[key.namespace]++
+				c.unkeptUnmarked = true
 			}
 			return drop
 		})
@@ -146,8 +149,10 @@ func (c *comparison) keepReturned(k *kept, part snapshot.Part) {
 }
 
 // compare reads the list of a store and counts the parts of each session. Of each namespace, it keeps at most a number of unreferenced parts, and
-// as many returned ones.
-func (r *references) compare(list iter.Seq2[snapshot.Part, error], most int) (*comparison, error) {
+// as many returned ones. It leaves out unreferenced parts that need nothing, so that they do not take the place of others.
+func (r *references) compare(
+	list iter.Seq2[snapshot.Part, error], most int, needsNothing func(unreferenced snapshot.Part) bool,
+) (*comparison, error) {
 	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, omitted: map[string]int{}, dropped: map[string]int{}, stored: map[string]int{}}
 	unreferenced, returned, last := newKept(most), newKept(most), snapshotKey{}
 	for part, err := range list {
@@ -160,6 +165,10 @@ func (r *references) compare(list iter.Seq2[snapshot.Part, error], most int) (*c
 		}
 		key := snapshotKey{part.Session.Namespace, part.Key}
 		if _, referenced := r.found[key]; !referenced {
+			if needsNothing(part) {
+				c.omitted[key.namespace]++
+				continue
+			}
 			c.keepUnreferenced(unreferenced, key, part, key == last)
 			last = key
 			continue

@@ -225,6 +225,7 @@ func TestRestoreOfCluster(t *testing.T) {
 				s.want(t, true, never)
 			}
 			s.mustSweep(t, time.Minute)
+			s.mustSweep(t, time.Minute) // the sweep that ends the hold-off deletes nothing
 			s.want(t, true)
 			s.want(t, false, back...)
 

@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
 	"time"
 
@@ -30,7 +29,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
@@ -66,6 +64,8 @@ type SnapshotSweeper struct {
 
 	// heldOff holds the names of the stores whose last sweep was held off. Only Start uses it.
 	heldOff map[string]bool
+	// began is when each store was first swept.
+	began map[string]time.Time
 }
 
 // NeedLeaderElection returns true.
@@ -177,42 +177,66 @@ var errStale = errors.New("the view of the sessions is out of date: the kube-api
 // sweep compares a store with the sessions, and marks and deletes snapshots. It does nothing if it could not list the whole
 // store, or if the view is stale. It reports whether it left some marks or deletions to the next sweep.
 func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (result sweepResult, left bool, err error) {
-	found, err := s.compare(ctx, store)
+	hold, begun, err := store.HeldOff(ctx)
 	if err != nil {
 		return sweepFailed, false, err
 	}
+	deletes := begun && hold == (snapshot.HoldOff{})
 	now, err := s.Now(ctx)
 	if err != nil {
 		return sweepFailed, false, err
 	}
+	follows := s.Releases.at(now).follows
+	found, err := s.compare(ctx, store, func(unreferenced snapshot.Part) bool {
+		return !deletes && !unreferenced.Unreferenced.IsZero() && !follows(unreferenced)
+	})
+	if err != nil {
+		return sweepFailed, false, err
+	}
+	if now, err = s.Now(ctx); err != nil {
+		return sweepFailed, false, err
+	}
+	if s.began == nil {
+		s.began = map[string]time.Time{}
+	}
+	if s.began[store.Name()].IsZero() {
+		s.began[store.Name()] = now
+	}
 	released := s.Releases.at(now)
 	plan := s.Limits.plan(found, now, released.follows)
-	if !released.complete {
-		plan.due, plan.omitted = nil, nil // a session may have referred to any of them within the grace period
+	if !released.complete || !deletes {
+		plan.due, plan.omitted = nil, nil // a session may have referred to any of them within the grace period, or is being restored
+	}
+	var refusal error
+	if deletes { // otherwise, marks show which sessions return
+		plan.mark, refusal = s.Limits.markable(plan)
 	}
 	unmarked, err := s.mark(ctx, store, plan)
-	errs := []error{err}
+	errs := []error{refusal, err}
 	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
 	// A part that cannot be marked does not prevent the deletion of others.
-	result, undeleted, err := s.delete(ctx, store, plan, found.returned, unmarked)
-	if errs = append(errs, err); result == sweepCompleted && errors.Join(errs...) != nil {
+	result, undeleted, err := s.delete(ctx, store, plan, found, unmarked)
+	errs = append(errs, err)
+	switch {
+	case result != sweepCompleted:
+	case refusal != nil:
+		result = sweepRefused
+	case errors.Join(errs...) != nil:
 		result = sweepFailed
 	}
 	return result, unmarked || undeleted, errors.Join(errs...)
 }
 
 // compare compares a store with the sessions, and has snapshots read again whose parts have disappeared or reappeared.
-func (s *SnapshotSweeper) compare(ctx context.Context, store snapshot.Store) (*comparison, error) {
+func (s *SnapshotSweeper) compare(
+	ctx context.Context, store snapshot.Store, needsNothing func(unreferenced snapshot.Part) bool,
+) (*comparison, error) {
 	if s.View.IsStale() {
 		return nil, errStale
 	}
 	// List the sessions first: every snapshot that they refer to was stored before the store is listed.
 	known := s.references(store)
-	kept := math.MaxInt
-	if store.Name() == v1alpha1.SnapshotStoreChunks {
-		kept = maxKeptChunks
-	}
-	found, err := known.compare(store.List(ctx), kept)
+	found, err := known.compare(store.List(ctx), maxKeptParts, needsNothing)
 	if err != nil {
 		return nil, err
 	}
@@ -228,9 +252,9 @@ func (s *SnapshotSweeper) compare(ctx context.Context, store snapshot.Store) (*c
 // delete executes the deletions of a plan, unless they are held off or refused. It reports whether it left some to the next sweep. unmarked
 // is whether this sweep has left snapshots to be marked.
 func (s *SnapshotSweeper) delete(
-	ctx context.Context, store snapshot.Store, plan sweepPlan, returned []snapshot.Part, unmarked bool,
+	ctx context.Context, store snapshot.Store, plan sweepPlan, found *comparison, unmarked bool,
 ) (result sweepResult, left bool, err error) {
-	held, err := s.holdOff(ctx, store, returned, unmarked)
+	held, err := s.holdOff(ctx, store, found.returned, unmarked || found.unkeptUnmarked)
 	switch {
 	case err != nil:
 		return sweepFailed, false, err
@@ -289,20 +313,21 @@ func each[T any](all iter.Seq[T], over func() bool, request func(T) error) (left
 // Only the return of a session that was missing when the hold-off began prolongs it. Its snapshot was marked before, or was too young for
 // that, and was marked by a sweep within the grace period. Otherwise a tenant could prolong the hold-off for all others by deleting sessions
 // and creating one of them again from time to time. So the hold-off begins only once no snapshots remain to be marked. It does not wait for
-// snapshots whose sessions were deleted after the mark, which the next sweep marks again: a tenant could keep creating some.
+// snapshots whose sessions were deleted after the mark, which the next sweep marks again, and for all others only as long as it lasts itself: a
+// tenant could keep creating some.
 func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, returned []snapshot.Part, unmarked bool) (bool, error) {
 	h, begun, err := store.HeldOff(ctx)
 	switch {
 	case err != nil || begun && h == (snapshot.HoldOff{}):
 		return false, err
-	case !begun && unmarked:
-		return true, nil
 	}
 	now, err := s.Now(ctx) // after the marks were made
-	if err != nil {
+	switch {
+	case err != nil:
 		return false, err
-	}
-	if !begun {
+	case !begun && unmarked && now.Sub(s.began[store.Name()]) < s.Limits.HoldOff:
+		return true, nil
+	case !begun:
 		h = snapshot.HoldOff{Since: now, Begun: now}
 	}
 	restored := func(part snapshot.Part) bool { return part.Unreferenced.Before(h.Begun.Add(s.Limits.Grace)) }
