@@ -39,7 +39,7 @@ func newWaits() workqueue.TypedRateLimiter[ctrl.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBusyDelay, maxBackoff)
 }
 
-// errBusy indicates that the sessions of a namespace use its share of the workers, or of the reads of unreadable snapshots.
+// errBusy indicates that the sessions of a namespace use its share of the workers, or of repeated reads.
 var errBusy = errors.New("too many snapshots of the namespace are being read")
 
 // verify reads a snapshot that is outside its object and has not been read yet, or could not be, and makes the session its
@@ -49,8 +49,8 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 	if !found || record.Deleting || record.Snapshot == nil || record.Verified || record.Problem != nil {
 		return nil
 	}
-	// Any change to the session would have an unreadable snapshot read again.
-	if record.Turn.Unreadable && r.paces.rereadDelay(r.Clock.Now(), record) > 0 || !r.verifications.TryAcquire(req.Namespace, 1) {
+	// Any change to the session would have an unreadable snapshot read again, and any change of the reference a readable one.
+	if !record.AwaitsVerdict() && r.paces.rereadDelay(r.Clock.Now(), record) > 0 || !r.verifications.TryAcquire(req.Namespace, 1) {
 		return errBusy
 	}
 	defer r.verifications.Release(req.Namespace, 1)

@@ -116,7 +116,7 @@ func (l *StatusLimits) Validate() error {
 type statusPaces struct {
 	limits StatusLimits
 	// rewrites and firsts are statuses, of unchanged and of changed sessions. owners are ownerReferences of unchanged sessions, and readable
-	// SnapshotReadable conditions. rereads are reads of snapshots that were unreadable before.
+	// SnapshotReadable conditions. rereads are reads of snapshots of sessions that have had a verdict before.
 	rewrites, firsts, owners, readable, rereads *fair.Pace[types.NamespacedName]
 }
 
@@ -150,10 +150,10 @@ func (p *statusPaces) readableDelay(now time.Time, object *sessions.Object) time
 	return p.readable.Delay(now, object.Namespace, object.NamespacedName(), p.rewriteCost(object))
 }
 
-// rereadBytesPerSecond is the rate at which the unreadable snapshots of a namespace are read again.
+// rereadBytesPerSecond is the rate at which snapshots of a namespace are read whose sessions have had a verdict before.
 const rereadBytesPerSecond = 32 << 20
 
-// rereadDelay returns how long a session must wait until its snapshot, which was unreadable, may be read again.
+// rereadDelay returns how long a session that has had a verdict must wait until its snapshot may be read.
 func (p *statusPaces) rereadDelay(now time.Time, session *sessions.Record) time.Duration {
 	bytes := max(session.Snapshot.SizeBytes, session.Snapshot.StoredBytes, v1alpha1.MaxSnapshotChunkBytes)
 	return p.rereads.Delay(now, session.Namespace, session.NamespacedName(), seconds(float64(bytes)/rereadBytesPerSecond))
