@@ -148,7 +148,7 @@ func (r *ConversationReconciler) read(
 	ctx context.Context, turns []*sessions.Record, status *v1alpha1.ConversationStatus, hidden hiddenItems,
 ) error {
 	last := turns[len(turns)-1]
-	query := resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: len(turns), Last: len(turns), ContinueIncomplete: true}}
+	query := resolve.Query{NoWait: true, WalkOptions: chain.WalkOptions{MaxDepth: len(turns), Last: len(turns), ContinueIncomplete: true}}
 	result, err := r.Resolve(ctx, last.Namespace, last.Turn.ID, 0, query)
 	if err != nil {
 		return err

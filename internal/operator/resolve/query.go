@@ -31,6 +31,8 @@ type Query struct {
 	chain.WalkOptions
 	// NoItems has no items read: the result has only the Path.
 	NoItems bool
+	// NoWait has the query rejected with a *ThrottledError when the namespace exceeds a rate, instead of waiting a moment.
+	NoWait bool
 	// Digests has the digests of all turns computed within the shares of the namespace.
 	Digests bool
 	// Unchanged, unless it is nil, is called with the result before any items are read. If it returns true, because the caller already has

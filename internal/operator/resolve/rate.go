@@ -89,7 +89,7 @@ func (r *rate) take(ctx context.Context, l *lookup, units int64) error {
 		defer r.waiting.Release(l.namespace, 1)
 	}
 	for ; delay > 0; delay = r.delay(l, units) {
-		if !admitted || delay > l.waits.rate {
+		if !admitted || delay > l.waits.rate || l.query.NoWait {
 			r.forget(l)
 			return &ThrottledError{RetryAfter: delay, reason: r.reason}
 		}
