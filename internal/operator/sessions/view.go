@@ -274,7 +274,10 @@ func (ns *namespaceView) verdict(r *Record, maxDepth int) Verdict {
 	}
 	verdict.Explanation = &chain.Error{
 		Rule: verdict.Rule, ResponseID: verdict.BrokenAt, PreviousResponseID: r.Turn.ID,
-		MaxDepth: maxDepth, ObjectName: v1alpha1.ObjectName(r.Turn.ID),
+		MaxDepth: maxDepth,
+	}
+	if verdict.Rule == chain.NameMismatch {
+		verdict.Explanation.ObjectName = v1alpha1.ObjectName(r.Turn.ID)
 	}
 	// The message goes into a status, which is not rewritten if an ancestor changes from queued to in_progress.
 	if verdict.BrokenAt == r.Turn.ID {
