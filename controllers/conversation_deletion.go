@@ -49,8 +49,10 @@ import (
 )
 
 const (
-	// deletionWorkers is the number of Conversations whose deletion is in progress at once. Nearly all of them wait for their namespace's share.
-	deletionWorkers = 64
+	// deletionWorkers is the number of Conversations whose deletion is in progress at once. Nearly all of them wait for their namespace's share. One
+	// namespace has deletionsPerNamespace of them at most, so that each list is used for many deletions.
+	deletionWorkers       = 64
+	deletionsPerNamespace = 2
 	// activeDeletions is how many of them list or delete turns at the same time.
 	activeDeletions = 4
 	// DefaultTurnDeletionsPerSecond is the default of ConversationDeleter.TurnsPerSecond.
@@ -146,13 +148,18 @@ func (r *ConversationDeleter) Reconcile(ctx context.Context, req ctrl.Request) (
 		return ctrl.Result{}, nil
 	}
 	if r.Conversations.IsStale() || r.Sessions.IsStale() { // what needs a turn may be missing
+		r.order.Mark(req, deletionMark)
 		return ctrl.Result{RequeueAfter: deletionRetry}, nil
 	}
 	deletion := r.deletion(record)
 	wait, err := r.reconcile(ctx, record, deletion)
 	r.report(record, deletion, err)
+	r.order.Mark(req, deletionMark) // if it is added again
 	return ctrl.Result{RequeueAfter: wait}, err
 }
+
+// deletionMark has as many units as limit a namespace to deletionsPerNamespace: together, they are half as many as there are workers.
+var deletionMark = fair.Mark{Units: deletionWorkers / 2 / deletionsPerNamespace}
 
 // reconcile does a part of a deletion, and returns when the next one may be done.
 func (r *ConversationDeleter) reconcile(ctx context.Context, record *conversations.Record, deletion *conversationDeletion) (time.Duration, error) {
@@ -356,6 +363,7 @@ func (s *deletionSource) Start(_ context.Context, queue workqueue.TypedRateLimit
 			case !found:
 				s.forget(types.NamespacedName{Namespace: namespace, Name: name})
 			case record.WithTurns:
+				s.order.Mark(request(namespace, name), deletionMark)
 				queue.Add(request(namespace, name))
 			}
 		}
