@@ -60,12 +60,14 @@ const MaxPlanned = 2_000
 // Plan returns what a sweep does with the parts that it found, given the keys to which sessions refer.
 func Plan(l SweepLimits, parts []snapshot.Part, referenced []snapshot.Part, now time.Time) (mark, unmark []snapshot.Part, due [][]snapshot.Part) {
 	known := &references{found: map[snapshotKey]bool{}}
+	isChunk := func(part snapshot.Part) bool { return part.Index > 0 }
+	objects := !slices.ContainsFunc(parts, isChunk)
 	for _, part := range referenced {
 		known.found[snapshotKey{part.Session.Namespace, part.Key}] = false
 	}
 	found, err := known.compare(func(yield func(snapshot.Part, error) bool) {
 		slices.Values(parts)(func(part snapshot.Part) bool { return yield(part, nil) })
-	}, MaxPlanned, func(snapshot.Part) bool { return false })
+	}, MaxPlanned, func(part snapshot.Part) bool { return objects && l.needsNothing(part, now, true) })
 	if err != nil {
 		panic(err)
 	}

@@ -213,6 +213,12 @@ func (l SweepLimits) excessive(due, stored map[string]int) []string {
 	return namespaces
 }
 
+// needsNothing reports whether an object in a bucket that no session refers to has a mark, and is not to be deleted yet, or at all. Its mark must not be
+// outdated.
+func (l SweepLimits) needsNothing(object snapshot.Part, now time.Time, deletes bool) bool {
+	return isMark(object.Unreferenced, now) && (!deletes || now.Sub(object.Unreferenced) < l.Grace)
+}
+
 // stage is the progress of an unreferenced snapshot towards deletion.
 type stage int
 
@@ -233,12 +239,14 @@ const (
 // is not a mark, and is replaced.
 const maxMarkAhead = time.Hour
 
+func isMark(mark, now time.Time) bool { return !mark.IsZero() && !mark.After(now.Add(maxMarkAhead)) }
+
 func (l SweepLimits) stageOf(parts []snapshot.Part, now time.Time) stage {
 	var since time.Time
 	deleting := true
 	for _, part := range parts {
 		deleting = deleting && part.Deleting
-		if mark := part.Unreferenced; !mark.IsZero() && !mark.After(now.Add(maxMarkAhead)) && (since.IsZero() || mark.Before(since)) {
+		if mark := part.Unreferenced; isMark(mark, now) && (since.IsZero() || mark.Before(since)) {
 			since = mark
 		}
 	}

@@ -317,12 +317,13 @@ func TestPlanShareOfAny(t *testing.T) {
 // TestPlanManyChunks: of the chunks to delete or to mark, and of those to unmark, a sweep takes a limited number, but neither number depends
 // on the other: a chunk that keeps its mark is deleted together with its session.
 func TestPlanManyChunks(t *testing.T) {
-	type planned struct{ mark, unmark, due int }
+	type planned struct{ mark, unmark, due, wait int }
 	const limit = controllers.MaxPlanned
 	tests := map[string]struct{ stored, want planned }{
 		"all":                               {stored: planned{mark: 1, unmark: 3, due: 2}, want: planned{mark: 1, unmark: 3, due: 2}},
 		"more to delete than a sweep keeps": {stored: planned{unmark: 3, due: limit + 50}, want: planned{unmark: 3, due: limit}},
 		"more to mark than a sweep keeps":   {stored: planned{mark: limit + 50, unmark: 3}, want: planned{mark: limit, unmark: 3}},
+		"more that wait than a sweep keeps": {stored: planned{mark: 1, unmark: 3, due: 2, wait: limit + 50}, want: planned{mark: 1, unmark: 3, due: 2}},
 		"more to unmark than a sweep keeps": {
 			stored: planned{mark: 1, unmark: limit + 50, due: 2}, want: planned{mark: 1, unmark: limit, due: 2},
 		},
@@ -341,13 +342,14 @@ func TestPlanManyChunks(t *testing.T) {
 				}
 				return parts[begin:]
 			}
+			add(tc.stored.wait, now.Add(-time.Minute))
 			add(tc.stored.mark, time.Time{})
 			add(tc.stored.due, long)
 			returned := add(tc.stored.unmark, long)
 			limits := controllers.DefaultSweepLimits()
 			limits.MaxShare = 1
 			mark, unmark, due := controllers.Plan(limits, parts, returned, now)
-			if got := (planned{len(mark), len(unmark), len(due)}); got != tc.want {
+			if got := (planned{len(mark), len(unmark), len(due), 0}); got != tc.want {
 				t.Errorf("planned %+v, want %+v", got, tc.want)
 			}
 		})

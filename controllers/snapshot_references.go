@@ -61,6 +61,8 @@ type comparison struct {
 	omitted map[string]int
 	// dropped counts further ones, of which about as many are due as of those in unreferenced.
 	dropped map[string]int
+	// waiting counts further ones that have a mark and need nothing yet.
+	waiting map[string]int
 	// unkeptUnmarked is set if one of these further snapshots may have to be marked.
 	unkeptUnmarked bool
 	// returned are marked parts of snapshots that a session refers to. Further ones are found again once these are unmarked.
@@ -153,7 +155,7 @@ func (c *comparison) keepReturned(k *kept, part snapshot.Part) {
 func (r *references) compare(
 	list iter.Seq2[snapshot.Part, error], most int, needsNothing func(unreferenced snapshot.Part) bool,
 ) (*comparison, error) {
-	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, omitted: map[string]int{}, dropped: map[string]int{}, stored: map[string]int{}}
+	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, omitted: map[string]int{}, dropped: map[string]int{}, waiting: map[string]int{}, stored: map[string]int{}}
 	unreferenced, returned, last := newKept(most), newKept(most), snapshotKey{}
 	for part, err := range list {
 		if err != nil {
@@ -166,7 +168,7 @@ func (r *references) compare(
 		key := snapshotKey{part.Session.Namespace, part.Key}
 		if _, referenced := r.found[key]; !referenced {
 			if needsNothing(part) {
-				c.omitted[key.namespace]++
+				c.waiting[key.namespace]++
 				continue
 			}
 			c.keepUnreferenced(unreferenced, key, part, key == last)
@@ -184,7 +186,7 @@ func (r *references) compare(
 	for key := range c.unreferenced {
 		c.stored[key.namespace]++
 	}
-	for _, further := range []map[string]int{c.omitted, c.dropped} {
+	for _, further := range []map[string]int{c.omitted, c.dropped, c.waiting} {
 		for namespace, snapshots := range further {
 			c.stored[namespace] += snapshots
 		}

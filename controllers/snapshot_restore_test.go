@@ -273,7 +273,7 @@ func TestHoldOffEnds(t *testing.T) {
 	}
 	sweeps(3)
 	s.want(t, true, leftover)
-	sweeps(1) // 24 hours after the one in which the restored session was found
+	sweeps(2) // the first is 24 hours after the one in which the restored session was found, and the second deletes
 	s.want(t, true)
 	s.want(t, false, append(back, restored)...)
 }

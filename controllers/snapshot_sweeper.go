@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
@@ -188,7 +189,8 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (resu
 	}
 	follows := s.Releases.at(now).follows
 	found, err := s.compare(ctx, store, func(unreferenced snapshot.Part) bool {
-		return !deletes && !unreferenced.Unreferenced.IsZero() && !follows(unreferenced)
+		isObject := store.Name() != v1alpha1.SnapshotStoreChunks
+		return isObject && s.Limits.needsNothing(unreferenced, now, deletes) && !follows(unreferenced)
 	})
 	if err != nil {
 		return sweepFailed, false, err
