@@ -49,11 +49,14 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 	if !found || record.Deleting || record.Snapshot == nil || record.Verified || record.Problem != nil {
 		return nil
 	}
-	// Any change to the session would have an unreadable snapshot read again, and any change of the reference a readable one.
-	if !record.AwaitsVerdict() && r.paces.rereadDelay(r.Clock.Now(), record) > 0 || !r.verifications.TryAcquire(req.Namespace, 1) {
+	if !r.verifications.TryAcquire(req.Namespace, 1) {
 		return errBusy
 	}
 	defer r.verifications.Release(req.Namespace, 1)
+	// Any change to the session would have an unreadable snapshot read again, and any change of the reference a readable one.
+	if record.ChainValid.Status() != "" && r.paces.rereadDelay(r.Clock.Now(), record) > 0 {
+		return errBusy
+	}
 	// It is adopted before it is read, which takes seconds: the session may be deleted in the meantime, and if it cannot be adopted,
 	// nothing has to be read again.
 	adopted := true
