@@ -51,6 +51,8 @@ type knownItems struct {
 	repeats string
 	reads   int
 	held    int64
+	// alone is set if the tenant has no memory for whole conversations, so that turns are read by themselves.
+	alone bool
 	// ids are those of the stored items that have been looked up: see idOf.
 	ids map[itemName]string
 }
@@ -148,7 +150,7 @@ func (k *knownItems) read(ctx context.Context, responseID string) error {
 		return k.readTurn(ctx, responseID)
 	}
 	k.reads++
-	if _, known := k.turns[responseID]; !known && k.reads > singleReads {
+	if _, known := k.turns[responseID]; !known && k.reads > singleReads && !k.alone {
 		options := k.g.options.resolveOptions()
 		options.Origins, options.IncludeIncomplete, options.Instructions = true, true, store.InstructionsOmit
 		history, err := k.g.resolve(ctx, k.c, responseID, options)
@@ -159,9 +161,9 @@ func (k *knownItems) read(ctx context.Context, responseID string) error {
 			if err != nil || k.turns[responseID] != nil {
 				return err
 			}
-		} else if _, own := errors.AsType[*apiError](err); !own && isTemporary(err) {
+		} else if _, k.alone = errors.AsType[*apiError](err); !k.alone && isTemporary(err) { // not from call.hold
 			return storeError(err)
-		} // the conversation does not fit into the tenant's memory, but the turn may
+		}
 	}
 	return k.readTurn(ctx, responseID)
 }
