@@ -260,6 +260,14 @@ type reserver struct {
 	conversationID, responseID string
 	// read reads the last turn, with its bodies if check needs them.
 	read func(ctx context.Context, responseID string) (*Session, error)
+	// tried is the last place that this process has tried to reserve as the first one for the turn, or nil.
+	tried *place
+}
+
+// place is a head that reserves a place, from when on, and what it replaces.
+type place struct {
+	head, before Head
+	begin        time.Time
 }
 
 // checkFunc returns an error if the next turn must not follow last, which is nil for the first turn. hidden are the conversation's hidden items.
@@ -333,7 +341,10 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check checkF
 	if err := check(last, current.HiddenItems); err != nil {
 		return nil, err
 	}
-	if own {
+	switch {
+	case own && r.tried != nil && current.Head == r.tried.head: // only the answer was lost
+		return newReservation(ctx, r, current, r.tried.begin, true, r.tried.before), nil
+	case own:
 		return r.join(ctx, current.Head)
 	}
 	base := idOf(last)
@@ -370,6 +381,9 @@ func (r *reserver) join(ctx context.Context, head Head) (*Reservation, error) {
 // take replaces the head. If it is the first attempt for the turn, it can be given up: then before takes its place.
 func (r *reserver) take(ctx context.Context, head, next Head, first bool, before Head) (*Reservation, error) {
 	begin := time.Now()
+	if first {
+		r.tried = &place{next, before, begin}
+	}
 	updated, err := r.c.update(ctx, r.d, r.conversationID, driver.ConversationUpdate{
 		ExpectedState: ConversationActive, ExpectedHead: &head, Head: &next,
 	})

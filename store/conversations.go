@@ -107,8 +107,10 @@ func (c *Conversations) create(ctx context.Context, d driver.Conversations, next
 	if err = c.awaitDeletion(ctx, d, head); err == nil {
 		_, err = c.head(ctx, next)
 	}
-	if err != nil {
+	if errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) { // otherwise, whether the head is stored is not known
 		c.undo(ctx, d, created)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return created, nil
@@ -193,6 +195,18 @@ func (c *Conversations) setState(ctx context.Context, operation, conversationID,
 // ErrConflict if it belongs to a conversation that is being deleted with its turns, from which this one was forked. If that has begun at the same
 // time, Rollback waits for it, up to two seconds. Then the history may end at the turn in spite of the error.
 func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID string) (*Conversation, error) {
+	return c.rollback(ctx, conversationID, responseID, func(Head) bool { return true })
+}
+
+// RollbackFrom is Rollback as long as the history ends with the turn last, or with one that was appended to that. Otherwise, it changes nothing.
+func (c *Conversations) RollbackFrom(ctx context.Context, conversationID, last, responseID string) (*Conversation, error) {
+	return c.rollback(ctx, conversationID, responseID, func(head Head) bool { return head.ResponseID == last || head.BaseResponseID == last })
+}
+
+// rollback is Rollback as long as the head is such that it may be replaced.
+func (c *Conversations) rollback(
+	ctx context.Context, conversationID, responseID string, mayReplace func(Head) bool,
+) (*Conversation, error) {
 	return conversationCall(c, "rollback", conversationID, func(d driver.Conversations) (*Conversation, error) {
 		if _, err := c.getActive(ctx, d, conversationID); err != nil {
 			return nil, err
@@ -214,6 +228,9 @@ func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID
 				return nil, err
 			}
 			head := current.Head
+			if !mayReplace(head) {
+				return current, nil
+			}
 			if responseID != "" && last != head.ResponseID && last != head.BaseResponseID {
 				continue // the conversation was changed so much meanwhile that its history may not have the turn any more
 			}

@@ -72,6 +72,7 @@ type hooked struct {
 	lookUp  func(id string) error // called before a turn is read without its bodies
 	updated func()                // called after an update
 	cutOff  atomic.Bool
+	lost    atomic.Bool // the answer to the next update is
 	updates atomic.Int64
 	reads   atomic.Int64
 }
@@ -104,8 +105,14 @@ func (d *hooked) UpdateConversation(ctx context.Context, namespace, id string, u
 	if d.updated != nil {
 		d.updated()
 	}
+	if d.lost.CompareAndSwap(true, false) {
+		return nil, driver.Again(unreachable)
+	}
 	return updated, err
 }
+
+// unreachable is an error after which the outcome is not known.
+var unreachable = &driver.Error{Code: driver.CodeUnreachable, Retryable: true}
 
 func (d *hooked) GetWithoutBodies(ctx context.Context, namespace, id string) (*driver.Session, error) {
 	if d.lookUp != nil {
@@ -243,6 +250,75 @@ func TestCreateIsUndone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCreateOfUnknownOutcome: a conversation is created although it is not known whether its head is still stored: another process may use it.
+func TestCreateOfUnknownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		all := openAll(t, none, func(h *hooked) {
+			h.lookUp = func(string) error {
+				if looks++; looks < 2 {
+					return nil
+				}
+				return unreachable
+			}
+		})
+		if _, err := all[0].Append(t.Context(), "conv_1", testturn.Make("resp_1", ""), store.AppendOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := all[1].Create(t.Context(), &store.Conversation{ConversationID: "conv_2", Head: store.Head{ResponseID: "resp_1"}})
+		if !store.IsRetryable(err) {
+			t.Errorf("got %v, want a retryable error", err)
+		}
+		if _, err := all[0].Get(t.Context(), "conv_2"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestReleaseAfterLostAnswer: a place is given up at once although the answer to its reservation was lost.
+func TestReleaseAfterLostAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := openAll(t, func(h *hooked) { h.lost.Store(true) }, none)
+		reservation, err := all[0].Reserve(t.Context(), "conv_1", "resp_1", store.ReserveOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reservation.Release(t.Context())
+		next, err := all[1].Reserve(t.Context(), "conv_1", "resp_2", store.ReserveOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.Release(t.Context())
+	})
+}
+
+// TestRollbackFrom: a history that ends with another turn stays, and one that ends with a turn after the given one does not.
+func TestRollbackFrom(t *testing.T) {
+	c := openAll(t, none)[0]
+	appendTurns := func(ids ...string) {
+		t.Helper()
+		for _, id := range ids {
+			if _, err := c.Append(t.Context(), "conv_1", testturn.Make(id, ""), store.AppendOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rollback := func(last, to string) {
+		t.Helper()
+		if _, err := c.RollbackFrom(t.Context(), "conv_1", last, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	appendTurns("a", "b")
+	rollback("b", "a")
+	appendTurns("c")
+	rollback("b", "a")
+	wantTurns(t, c, "a", "c")
+	appendTurns("d")
+	rollback("c", "a")
+	wantTurns(t, c, "a")
 }
 
 // TestReservationEndsWithConversation: a reservation is lost with its next renewal once the conversation is being deleted with its turns.

@@ -100,7 +100,7 @@ func (g *Gateway) endBefore(ctx context.Context, c *call, session *store.Session
 	}
 	if ends {
 		_, err = readObjects(ctx, c, func(ctx context.Context) (*store.Conversation, error) {
-			return c.store.Conversations().Rollback(ctx, id, session.PreviousResponseID)
+			return c.store.Conversations().RollbackFrom(ctx, id, session.ResponseID, session.PreviousResponseID)
 		}, func(*store.Conversation) int64 { return 0 })
 	}
 	switch {

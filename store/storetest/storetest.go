@@ -86,7 +86,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 	})
 	tests := maps.Clone(bodyTests)
 	if !s.bodiesOnly {
-		maps.Copy(tests, chainTests)
+		maps.Copy(tests, turnTests)
 		if s.conversations {
 			maps.Copy(tests, conversationTests)
 		}
@@ -137,8 +137,8 @@ var bodyTests = map[string]func(*testing.T, *suite){
 	"FindItemErrors":  testFindItemErrors,
 }
 
-// chainTests are the other tests of turns.
-var chainTests = map[string]func(*testing.T, *suite){
+// turnTests are the tests of turns that do not depend on where bodies are stored.
+var turnTests = map[string]func(*testing.T, *suite){
 	"ResponseIDs":    testResponseIDs,
 	"Invalid":        testInvalid,
 	"Immutable":      testImmutable,
