@@ -79,6 +79,9 @@ func (g *Gateway) appendItems(ctx context.Context, c *call, t *turn) error {
 	if stored, err := g.isStored(ctx, c, t); stored || err != nil {
 		return err
 	}
+	if err := g.checkQuota(ctx, c, t.request); err != nil {
+		return err
+	}
 	defer t.leave(ctx)
 	err := g.reserve(ctx, c, t)
 	if errors.Is(err, store.ErrConflict) { // perhaps a request with the same Idempotency-Key has just saved the turn
@@ -161,10 +164,8 @@ func (g *Gateway) prepareItems(ctx context.Context, c *call, q *createRequest) e
 		return aboutItems(err)
 	}
 	input := q.object.raw("input")
-	if _, err := inTurn(ctx, g, c, len(input), func() (struct{}, error) { return struct{}{}, checkKinds(input) }); err != nil {
-		return err
-	}
-	return g.checkQuota(ctx, c, q)
+	_, err := inTurn(ctx, g, c, len(input), func() (struct{}, error) { return struct{}{}, checkKinds(input) })
+	return err
 }
 
 // checkItems checks a list of items, as raw JSON.

@@ -53,7 +53,7 @@ func (g *Gateway) createConversation(w http.ResponseWriter, r *http.Request, c *
 		return err
 	}
 	if items := o.raw("items"); !jsonvalue.IsNull(items) && !isEmptyList(items) {
-		if first.request, err = g.parseFirst(r.Context(), c, created.ConversationID, items); err != nil {
+		if first.request, err = g.parseFirst(r.Context(), c, created.ConversationID, first.id, items); err != nil {
 			return err
 		}
 		created.Head.ResponseID = first.id
@@ -75,13 +75,16 @@ func isEmptyList(raw string) bool {
 	return isList && strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n"), "]")
 }
 
-// parseFirst returns the items with which a new conversation begins as the input of a request.
-func (g *Gateway) parseFirst(ctx context.Context, c *call, conversation, items string) (*createRequest, error) {
+// parseFirst returns the items with which a new conversation begins as the input of a request, which is saved with a response ID.
+func (g *Gateway) parseFirst(ctx context.Context, c *call, conversation, responseID, items string) (*createRequest, error) {
 	q, err := g.parseItems(ctx, c, conversation, items)
 	if err != nil {
 		return nil, err
 	}
 	q.history = &store.History{}
+	if c.idempotencyKey != "" {
+		q.repeats = responseID
+	}
 	return q, g.prepareItems(ctx, c, q)
 }
 
@@ -113,7 +116,13 @@ func (g *Gateway) findConversation(ctx context.Context, c *call, created *store.
 // saveConversation stores a new conversation. Its first turn, if it has one, is saved before, so that no client ever reads a partial conversation.
 func (g *Gateway) saveConversation(ctx context.Context, c *call, created *store.Conversation, first *turn) (*store.Conversation, error) {
 	if first.request != nil {
+		if err := g.checkQuota(ctx, c, first.request); err != nil {
+			return nil, err
+		}
 		if err := g.saveItems(ctx, c, first); err != nil {
+			if c.idempotencyKey == "" {
+				g.discard(ctx, c, created) // only the answer may have been lost
+			}
 			return nil, err
 		}
 	}
@@ -290,8 +299,8 @@ func writeConversation(w http.ResponseWriter, conversation *store.Conversation) 
 		quote(conversation.ConversationID), conversation.CreatedAt.Unix(), shownMetadata(conversation)))
 }
 
-// shownMetadata returns the metadata of a conversation as OpenAI describes it: values that are no strings, which only others than gateways write, are
-// shown as JSON in a string.
+// shownMetadata returns the metadata of a conversation as OpenAI describes it. A value that is not a string, which no gateway stores, is shown as
+// its JSON in a string.
 func shownMetadata(conversation *store.Conversation) string {
 	metadata := jsonvalue.Text(metadataOf(conversation))
 	var b strings.Builder
