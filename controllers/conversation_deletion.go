@@ -49,8 +49,8 @@ import (
 )
 
 const (
-	// deletionWorkers is the number of Conversations whose deletion is in progress at once. Nearly all of them wait for their namespace's share. One
-	// namespace has deletionsPerNamespace of them at most, so that each list is used for many deletions.
+	// deletionWorkers is the number of Conversations whose deletion may be in progress at once. Nearly all of them wait for the rate of their namespace. A
+	// namespace has at most deletionsPerNamespace of them, so that one list serves many deletions.
 	deletionWorkers       = 64
 	deletionsPerNamespace = 2
 	// activeDeletions is how many of them list or delete turns at the same time.
@@ -99,7 +99,7 @@ type ConversationDeleter struct {
 	progress progress
 	order    *fair.Queue[ctrl.Request]
 	pace     *fair.Pace[types.NamespacedName]
-	// slots are the active deletions, by namespace.
+	// slots limits the active deletions, and shares them among namespaces.
 	slots *fair.Budget
 
 	mu        sync.Mutex
@@ -154,11 +154,13 @@ func (r *ConversationDeleter) Reconcile(ctx context.Context, req ctrl.Request) (
 	deletion := r.deletion(record)
 	wait, err := r.reconcile(ctx, record, deletion)
 	r.report(record, deletion, err)
-	r.order.Mark(req, deletionMark) // if it is added again
+	if err != nil || wait > 0 {
+		r.order.Mark(req, deletionMark)
+	}
 	return ctrl.Result{RequeueAfter: wait}, err
 }
 
-// deletionMark has as many units as limit a namespace to deletionsPerNamespace: together, they are half as many as there are workers.
+// deletionMark limits a namespace to deletionsPerNamespace: that many have as many units as half of the workers.
 var deletionMark = fair.Mark{Units: deletionWorkers / 2 / deletionsPerNamespace}
 
 // reconcile does a part of a deletion, and returns when the next one may be done.

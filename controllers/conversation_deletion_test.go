@@ -23,6 +23,7 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,9 +36,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
@@ -122,6 +125,26 @@ func throughOperator(t *testing.T, handle func(next http.RoundTripper, r *http.R
 // isDeletion reports whether a request deletes the turn with an ID.
 func isDeletion(r *http.Request, namespace, id string) bool {
 	return r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/"+namespace+"/responsesessions/"+v1alpha1.ObjectName(id))
+}
+
+// TestDeletionsOfNamespace: a namespace deletes two conversations at a time, however many workers are free.
+func TestDeletionsOfNamespace(t *testing.T) {
+	named := func(namespace, name string) ctrl.Request {
+		return ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+	}
+	order := controllers.DeletionOrder(named("a", "1"), named("a", "2"), named("a", "3"), named("b", "1"))
+	var first []string
+	for order.Len() > 0 {
+		first = append(first, order.Pop().Namespace)
+	}
+	slices.Sort(first)
+	if diff := cmp.Diff([]string{"a", "a", "b"}, first); diff != "" {
+		t.Errorf("namespaces of the first deletions (-want +got):\n%s", diff)
+	}
+	order.Done(named("a", "1"))
+	if order.Len() == 0 {
+		t.Error("the third deletion of a namespace waits after the first one has ended")
+	}
 }
 
 // TestDeleteConversation: a patch of the state deletes a conversation with its summaries, and with the turns that nothing else needs.

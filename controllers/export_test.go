@@ -54,20 +54,30 @@ func Each[T any](all []T, request func(T) error) (left bool, err error) {
 	return each(slices.Values(all), func() bool { return false }, request)
 }
 
+// DeletionOrder returns the order of the queue of deletions with marked conversations.
+func DeletionOrder(requests ...ctrl.Request) *fair.Queue[ctrl.Request] {
+	order := fair.NewQueue(namespaceOf, deletionWorkers, deletionWorkers)
+	for _, r := range requests {
+		order.Mark(r, deletionMark)
+		order.Push(r)
+	}
+	return order
+}
+
 // MaxPlanned is for Plan what maxKeptParts is for a sweep.
 const MaxPlanned = 2_000
 
 // Plan returns what a sweep does with the parts that it found, given the keys to which sessions refer.
-func Plan(l SweepLimits, parts []snapshot.Part, referenced []snapshot.Part, now time.Time) (mark, unmark []snapshot.Part, due [][]snapshot.Part) {
+func Plan(
+	l SweepLimits, inBucket bool, parts, referenced []snapshot.Part, now time.Time,
+) (mark, unmark []snapshot.Part, due [][]snapshot.Part) {
 	known := &references{found: map[snapshotKey]bool{}}
-	isChunk := func(part snapshot.Part) bool { return part.Index > 0 }
-	objects := !slices.ContainsFunc(parts, isChunk)
 	for _, part := range referenced {
 		known.found[snapshotKey{part.Session.Namespace, part.Key}] = false
 	}
 	found, err := known.compare(func(yield func(snapshot.Part, error) bool) {
 		slices.Values(parts)(func(part snapshot.Part) bool { return yield(part, nil) })
-	}, MaxPlanned, func(part snapshot.Part) bool { return objects && l.needsNothing(part, now, true) })
+	}, MaxPlanned, func(part snapshot.Part) bool { return inBucket && l.needsNothing(part, now, true) })
 	if err != nil {
 		panic(err)
 	}

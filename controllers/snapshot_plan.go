@@ -70,8 +70,8 @@ func (l *SweepLimits) AddFlags(flags *pflag.FlagSet) {
 		"Time for which sweeps of a bucket delete nothing after this cluster has claimed it or, in a restore, after the last session "+
 			"has returned. To end it earlier, write the UID of the namespace kube-system to the object catena-sweeper in the bucket.")
 	flags.Float64Var(&l.MaxShare, "snapshot-sweep-max-share", l.MaxShare,
-		"Maximum share of the stored snapshots that a sweep deletes, or finds unreferenced for the first time, from 0 to 1. A sweep with a "+
-			"larger share, and more than 100 snapshots, logs an error and deletes none of the namespaces that are furthest above it.")
+		"Maximum share of the stored snapshots, from 0 to 1, that a sweep deletes, or marks if they are older than two grace periods. "+
+			"A sweep that would exceed it, with more than 100 snapshots, logs an error and leaves out those of the namespaces furthest above it.")
 	flags.BoolVar(&l.UnsafeGrace, "unsafe-snapshot-grace-period", l.UnsafeGrace,
 		"Allow a shorter grace period, for tests only. A save that takes longer than the grace period loses its turn.")
 }
@@ -91,8 +91,8 @@ func (l *SweepLimits) Validate() error {
 	return errors.Join(errs...)
 }
 
-// maxUncheckedDeletions is the number of snapshots that a sweep may delete regardless of SweepLimits.MaxShare.
-const maxUncheckedDeletions = 100
+// maxUnchecked is the number of snapshots that a sweep may delete, or mark although they are old, regardless of SweepLimits.MaxShare.
+const maxUnchecked = 100
 
 // sweepPlan lists the actions of a sweep.
 type sweepPlan struct {
@@ -103,7 +103,7 @@ type sweepPlan struct {
 	omitted map[string]int
 	// stored counts the snapshots of each namespace.
 	stored map[string]int
-	// lost counts those of each namespace that were written long ago, and that no sweep has found unreferenced before.
+	// lost counts those of each namespace that are to be marked although they are old: see lostGraces.
 	lost map[string]int
 	// outdated reports whether a session has ceased to refer to the snapshot of a marked part since the part was marked.
 	outdated func(marked snapshot.Part) bool
@@ -144,13 +144,12 @@ func (l SweepLimits) plan(found *comparison, now time.Time, outdated func(marked
 	return p
 }
 
-// lostGraces is the number of grace periods for which a snapshot must be stored to count towards a loss. That of a session that lives for minutes
-// is not missed, and all of those that some clients store are.
+// lostGraces is the number of grace periods for which a snapshot must have been stored to count as lost. Some clients store only sessions that live for
+// minutes, so that many of their snapshots become unreferenced between two sweeps.
 const lostGraces = 2
 
-// markable returns the snapshots that may be marked, and an error if those of some namespaces must not be: too many of what was stored long ago
-// has lost its session since the last sweep. If these were marked one after the other, as fast as the store permits, they would be deleted in the
-// same way, and no sweep would delete too much at once.
+// markable returns the snapshots that may be marked, and an error if those of some namespaces must not be, because too many old ones have lost their
+// sessions since the last sweep. Sweeps mark them one after the other, so that they would also expire in parts too small for MaxShare to stop.
 func (l SweepLimits) markable(p sweepPlan) ([]snapshot.Part, error) {
 	keep, err := l.refused("mark", p.lost, p.stored)
 	return slices.DeleteFunc(slices.Clone(p.mark), func(part snapshot.Part) bool { return keep.Has(part.Session.Namespace) }), err
@@ -189,32 +188,34 @@ func (l SweepLimits) refused(action string, unreferenced, stored map[string]int)
 		"if this is expected, raise --snapshot-sweep-max-share until they are deleted", action, kept, of, len(keep), keep[0])
 }
 
-// excessive returns the namespaces whose due snapshots must be kept, given how many each namespace has: those furthest above
+// excessive returns the namespaces whose snapshots must be neither deleted nor marked, given how many of each would be: those furthest above
 // MaxShare, until the others together are within it. So a namespace that is within it is never kept because of others, however
 // many snapshots they store. If all namespaces have lost their sessions, all are kept, because none offsets another.
-func (l SweepLimits) excessive(due, stored map[string]int) []string {
-	allDue, allStored := 0, 0
+func (l SweepLimits) excessive(unreferenced, stored map[string]int) []string {
+	all, allStored := 0, 0
 	for namespace := range stored {
-		allDue, allStored = allDue+due[namespace], allStored+stored[namespace]
+		all, allStored = all+unreferenced[namespace], allStored+stored[namespace]
 	}
-	if allDue <= maxUncheckedDeletions {
+	if all <= maxUnchecked {
 		return nil
 	}
-	excess := func(namespace string) float64 { return float64(due[namespace]) - l.MaxShare*float64(stored[namespace]) }
+	excess := func(namespace string) float64 {
+		return float64(unreferenced[namespace]) - l.MaxShare*float64(stored[namespace])
+	}
 	namespaces := slices.SortedFunc(maps.Keys(stored), func(a, b string) int {
 		return cmp.Or(cmp.Compare(excess(b), excess(a)), cmp.Compare(a, b))
 	})
 	for i, namespace := range namespaces {
-		if float64(allDue) <= l.MaxShare*float64(allStored) {
+		if float64(all) <= l.MaxShare*float64(allStored) {
 			return namespaces[:i]
 		}
-		allDue, allStored = allDue-due[namespace], allStored-stored[namespace]
+		all, allStored = all-unreferenced[namespace], allStored-stored[namespace]
 	}
 	return namespaces
 }
 
-// needsNothing reports whether an object in a bucket that no session refers to has a mark, and is not to be deleted yet, or at all. Its mark must not be
-// outdated.
+// needsNothing reports whether a sweep leaves an unreferenced object of a bucket as it is, unless its mark is outdated: it has a mark, and its grace
+// period has not passed, or the sweep deletes nothing.
 func (l SweepLimits) needsNothing(object snapshot.Part, now time.Time, deletes bool) bool {
 	return isMark(object.Unreferenced, now) && (!deletes || now.Sub(object.Unreferenced) < l.Grace)
 }

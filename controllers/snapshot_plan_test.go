@@ -48,7 +48,7 @@ type modelSnapshot struct {
 func TestPlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := controllers.SweepLimits{Grace: minutes(t, 30, 180, "grace"), MaxShare: 1}
-		wrong := minutes(t, -12*60, 12*60, "error of the operator's clock")
+		wrong, inBucket := minutes(t, -12*60, 12*60, "error of the operator's clock"), rapid.Bool().Draw(t, "in a bucket")
 		now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 		var all []*modelSnapshot
 		existing := func() []*modelSnapshot {
@@ -85,7 +85,7 @@ func TestPlan(t *testing.T) {
 				m.referenced, m.since = false, now
 			},
 			"sweep": func(t *rapid.T) {
-				sweepModel(t, limits, existing(), now, now.Add(wrong))
+				sweepModel(t, limits, inBucket, existing(), now, now.Add(wrong))
 			},
 		})
 	})
@@ -96,7 +96,7 @@ func minutes(t *rapid.T, least, most int, label string) time.Duration {
 }
 
 // sweepModel runs a sweep of snapshots at the time now, while the operator's clock shows another time.
-func sweepModel(t *rapid.T, limits controllers.SweepLimits, existing []*modelSnapshot, now, operator time.Time) {
+func sweepModel(t *rapid.T, limits controllers.SweepLimits, inBucket bool, existing []*modelSnapshot, now, operator time.Time) {
 	byKey := map[string]*modelSnapshot{}
 	var parts []snapshot.Part
 	var referenced []snapshot.Part
@@ -107,7 +107,7 @@ func sweepModel(t *rapid.T, limits controllers.SweepLimits, existing []*modelSna
 			referenced = append(referenced, m.part)
 		}
 	}
-	mark, unmark, due := controllers.Plan(limits, parts, referenced, operator)
+	mark, unmark, due := controllers.Plan(limits, inBucket, parts, referenced, operator)
 	for _, part := range mark {
 		byKey[part.Key].part.Unreferenced = operator
 	}
@@ -144,7 +144,7 @@ func dueOf(limits controllers.SweepLimits, used, unused counts) counts {
 	add(used, time.Time{})
 	referenced := slices.Clone(parts)
 	add(unused, long)
-	_, _, due := controllers.Plan(limits, parts, referenced, now)
+	_, _, due := controllers.Plan(limits, false, parts, referenced, now)
 	got := counts{}
 	for _, parts := range due {
 		got[parts[0].Session.Namespace]++
@@ -219,7 +219,7 @@ func TestPlanLoss(t *testing.T) {
 			for namespace, n := range tc.lost {
 				add(namespace, n, time.Time{})
 			}
-			mark, _, _ := controllers.Plan(controllers.DefaultSweepLimits(), parts, referenced, now)
+			mark, _, _ := controllers.Plan(controllers.DefaultSweepLimits(), false, parts, referenced, now)
 			got := counts{}
 			for _, part := range mark {
 				got[part.Session.Namespace]++
@@ -257,7 +257,7 @@ func TestPlanForgedParts(t *testing.T) {
 			}
 			limits := controllers.DefaultSweepLimits()
 			limits.MaxShare = 1
-			mark, _, due := controllers.Plan(limits, parts, nil, now)
+			mark, _, due := controllers.Plan(limits, false, parts, nil, now)
 			got := none
 			switch {
 			case len(mark) > 0:
@@ -315,15 +315,19 @@ func TestPlanShareOfAny(t *testing.T) {
 }
 
 // TestPlanManyChunks: of the chunks to delete or to mark, and of those to unmark, a sweep takes a limited number, but neither number depends
-// on the other: a chunk that keeps its mark is deleted together with its session.
+// on the other: a chunk that keeps its mark is deleted together with its session. Marked objects of a bucket that wait for the grace period take no
+// place.
 func TestPlanManyChunks(t *testing.T) {
-	type planned struct{ mark, unmark, due, wait int }
+	type planned struct{ mark, unmark, due int }
 	const limit = controllers.MaxPlanned
-	tests := map[string]struct{ stored, want planned }{
+	tests := map[string]struct {
+		stored, want planned
+		waiting      int
+	}{
 		"all":                               {stored: planned{mark: 1, unmark: 3, due: 2}, want: planned{mark: 1, unmark: 3, due: 2}},
 		"more to delete than a sweep keeps": {stored: planned{unmark: 3, due: limit + 50}, want: planned{unmark: 3, due: limit}},
 		"more to mark than a sweep keeps":   {stored: planned{mark: limit + 50, unmark: 3}, want: planned{mark: limit, unmark: 3}},
-		"more that wait than a sweep keeps": {stored: planned{mark: 1, unmark: 3, due: 2, wait: limit + 50}, want: planned{mark: 1, unmark: 3, due: 2}},
+		"more that wait in a bucket than a sweep keeps": {planned{mark: 1, unmark: 3, due: 2}, planned{mark: 1, unmark: 3, due: 2}, limit + 50},
 		"more to unmark than a sweep keeps": {
 			stored: planned{mark: 1, unmark: limit + 50, due: 2}, want: planned{mark: 1, unmark: limit, due: 2},
 		},
@@ -342,14 +346,14 @@ func TestPlanManyChunks(t *testing.T) {
 				}
 				return parts[begin:]
 			}
-			add(tc.stored.wait, now.Add(-time.Minute))
+			add(tc.waiting, now.Add(-time.Minute))
 			add(tc.stored.mark, time.Time{})
 			add(tc.stored.due, long)
 			returned := add(tc.stored.unmark, long)
 			limits := controllers.DefaultSweepLimits()
 			limits.MaxShare = 1
-			mark, unmark, due := controllers.Plan(limits, parts, returned, now)
-			if got := (planned{len(mark), len(unmark), len(due), 0}); got != tc.want {
+			mark, unmark, due := controllers.Plan(limits, tc.waiting > 0, parts, returned, now)
+			if got := (planned{len(mark), len(unmark), len(due)}); got != tc.want {
 				t.Errorf("planned %+v, want %+v", got, tc.want)
 			}
 		})
@@ -373,7 +377,7 @@ func TestPlanDroppedSnapshot(t *testing.T) {
 	}
 	limits := controllers.DefaultSweepLimits()
 	limits.MaxShare = 1
-	_, _, due := controllers.Plan(limits, parts, nil, now)
+	_, _, due := controllers.Plan(limits, false, parts, nil, now)
 	for _, snapshot := range due {
 		if snapshot[0].Session.Namespace == "d" {
 			t.Errorf("%d parts of the dropped snapshot are due", len(snapshot))
@@ -410,7 +414,7 @@ func TestPlanManyNamespacesWithinShare(t *testing.T) {
 			add(namespace, fmt.Sprint(i), now)
 		}
 	}
-	_, _, due := controllers.Plan(controllers.DefaultSweepLimits(), parts, referenced, now)
+	_, _, due := controllers.Plan(controllers.DefaultSweepLimits(), false, parts, referenced, now)
 	if len(due) == 0 || len(due) > expired {
 		t.Errorf("%d snapshots are to be deleted, want some of %d", len(due), expired)
 	}
@@ -440,7 +444,7 @@ func TestPlanManyNamespaces(t *testing.T) {
 			}
 			limits := controllers.DefaultSweepLimits()
 			limits.MaxShare = 1
-			_, unmark, due := controllers.Plan(limits, parts, referenced, now)
+			_, unmark, due := controllers.Plan(limits, false, parts, referenced, now)
 			total, kept := 0, map[string]int{}
 			for _, snapshot := range append(due, unmark) {
 				total += len(snapshot)

@@ -61,10 +61,10 @@ type comparison struct {
 	omitted map[string]int
 	// dropped counts further ones, of which about as many are due as of those in unreferenced.
 	dropped map[string]int
-	// waiting counts further ones that have a mark and need nothing yet.
+	// waiting counts further objects of a bucket, each a snapshot, that have a mark and need nothing yet.
 	waiting map[string]int
-	// unkeptUnmarked is set if one of these further snapshots may have to be marked.
-	unkeptUnmarked bool
+	// moreToMark is set if snapshots that were omitted or dropped may have to be marked.
+	moreToMark bool
 	// returned are marked parts of snapshots that a session refers to. Further ones are found again once these are unmarked.
 	returned []snapshot.Part
 	// strayMarks are marks of snapshots that no longer exist.
@@ -126,14 +126,14 @@ func (c *comparison) keepUnreferenced(k *kept, key snapshotKey, part snapshot.Pa
 		c.unreferenced[key] = append(c.unreferenced[key], part)
 	case !isNext:
 		c.omitted[key.namespace]++
-		c.unkeptUnmarked = c.unkeptUnmarked || part.Unreferenced.IsZero()
+		c.moreToMark = c.moreToMark || part.Unreferenced.IsZero()
 	}
 	for k.exceeds() {
 		maps.DeleteFunc(c.unreferenced, func(key snapshotKey, parts []snapshot.Part) bool {
 			drop := k.drop(key.namespace, len(parts))
 			if drop {
 				c.dropped[key.namespace]++
-				c.unkeptUnmarked = true
+				c.moreToMark = true
 			}
 			return drop
 		})
@@ -155,7 +155,10 @@ func (c *comparison) keepReturned(k *kept, part snapshot.Part) {
 func (r *references) compare(
 	list iter.Seq2[snapshot.Part, error], most int, needsNothing func(unreferenced snapshot.Part) bool,
 ) (*comparison, error) {
-	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, omitted: map[string]int{}, dropped: map[string]int{}, waiting: map[string]int{}, stored: map[string]int{}}
+	c := &comparison{
+		unreferenced: map[snapshotKey][]snapshot.Part{},
+		omitted:      map[string]int{}, dropped: map[string]int{}, waiting: map[string]int{}, stored: map[string]int{},
+	}
 	unreferenced, returned, last := newKept(most), newKept(most), snapshotKey{}
 	for part, err := range list {
 		if err != nil {

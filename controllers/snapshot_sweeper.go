@@ -65,8 +65,8 @@ type SnapshotSweeper struct {
 
 	// heldOff holds the names of the stores whose last sweep was held off. Only Start uses it.
 	heldOff map[string]bool
-	// began is when each store was first swept.
-	began map[string]time.Time
+	// firstSweeps is when this process first swept each store.
+	firstSweeps map[string]time.Time
 }
 
 // NeedLeaderElection returns true.
@@ -188,9 +188,9 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (resu
 		return sweepFailed, false, err
 	}
 	follows := s.Releases.at(now).follows
+	inBucket := store.Name() != v1alpha1.SnapshotStoreChunks // a snapshot in chunks has several parts, of which one has the mark
 	found, err := s.compare(ctx, store, func(unreferenced snapshot.Part) bool {
-		isObject := store.Name() != v1alpha1.SnapshotStoreChunks
-		return isObject && s.Limits.needsNothing(unreferenced, now, deletes) && !follows(unreferenced)
+		return inBucket && s.Limits.needsNothing(unreferenced, now, deletes) && !follows(unreferenced)
 	})
 	if err != nil {
 		return sweepFailed, false, err
@@ -198,12 +198,7 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (resu
 	if now, err = s.Now(ctx); err != nil {
 		return sweepFailed, false, err
 	}
-	if s.began == nil {
-		s.began = map[string]time.Time{}
-	}
-	if s.began[store.Name()].IsZero() {
-		s.began[store.Name()] = now
-	}
+	s.noteSweep(store.Name(), now)
 	released := s.Releases.at(now)
 	plan := s.Limits.plan(found, now, released.follows)
 	if !released.complete || !deletes {
@@ -213,20 +208,28 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (resu
 	if deletes { // otherwise, marks show which sessions return
 		plan.mark, refusal = s.Limits.markable(plan)
 	}
-	unmarked, err := s.mark(ctx, store, plan)
-	errs := []error{refusal, err}
+	unmarked, markErr := s.mark(ctx, store, plan)
 	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
 	// A part that cannot be marked does not prevent the deletion of others.
 	result, undeleted, err := s.delete(ctx, store, plan, found, unmarked)
-	errs = append(errs, err)
+	err = errors.Join(refusal, markErr, err)
 	switch {
-	case result != sweepCompleted:
+	case result != sweepCompleted: // it was held off or refused, or has failed
 	case refusal != nil:
 		result = sweepRefused
-	case errors.Join(errs...) != nil:
+	case err != nil:
 		result = sweepFailed
 	}
-	return result, unmarked || undeleted, errors.Join(errs...)
+	return result, unmarked || undeleted, err
+}
+
+func (s *SnapshotSweeper) noteSweep(store string, now time.Time) {
+	if s.firstSweeps == nil {
+		s.firstSweeps = map[string]time.Time{}
+	}
+	if _, swept := s.firstSweeps[store]; !swept {
+		s.firstSweeps[store] = now
+	}
 }
 
 // compare compares a store with the sessions, and has snapshots read again whose parts have disappeared or reappeared.
@@ -256,7 +259,7 @@ func (s *SnapshotSweeper) compare(
 func (s *SnapshotSweeper) delete(
 	ctx context.Context, store snapshot.Store, plan sweepPlan, found *comparison, unmarked bool,
 ) (result sweepResult, left bool, err error) {
-	held, err := s.holdOff(ctx, store, found.returned, unmarked || found.unkeptUnmarked)
+	held, err := s.holdOff(ctx, store, found.returned, unmarked || found.moreToMark)
 	switch {
 	case err != nil:
 		return sweepFailed, false, err
@@ -319,15 +322,14 @@ func each[T any](all iter.Seq[T], over func() bool, request func(T) error) (left
 // tenant could keep creating some.
 func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, returned []snapshot.Part, unmarked bool) (bool, error) {
 	h, begun, err := store.HeldOff(ctx)
-	switch {
-	case err != nil || begun && h == (snapshot.HoldOff{}):
+	if err != nil || begun && h == (snapshot.HoldOff{}) {
 		return false, err
 	}
 	now, err := s.Now(ctx) // after the marks were made
 	switch {
 	case err != nil:
 		return false, err
-	case !begun && unmarked && now.Sub(s.began[store.Name()]) < s.Limits.HoldOff:
+	case !begun && unmarked && now.Sub(s.firstSweeps[store.Name()]) < s.Limits.HoldOff:
 		return true, nil
 	case !begun:
 		h = snapshot.HoldOff{Since: now, Begun: now}

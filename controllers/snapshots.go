@@ -53,7 +53,7 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 		return errBusy
 	}
 	defer r.verifications.Release(req.Namespace, 1)
-	// Any change to the session would have an unreadable snapshot read again, and any change of the reference a readable one.
+	// Without this limit, any change to the session would have an unreadable snapshot read again, and any change of the reference a readable one.
 	if record.ChainValid.Status() != "" && r.paces.rereadDelay(r.Clock.Now(), record) > 0 {
 		return errBusy
 	}

@@ -150,7 +150,7 @@ func (p *statusPaces) readableDelay(now time.Time, object *sessions.Object) time
 	return p.readable.Delay(now, object.Namespace, object.NamespacedName(), p.rewriteCost(object))
 }
 
-// rereadBytesPerSecond is the rate at which snapshots of a namespace are read whose sessions have had a verdict before.
+// rereadBytesPerSecond is the rate, for each namespace, of reads of the snapshots of sessions that have had a verdict.
 const rereadBytesPerSecond = 32 << 20
 
 // rereadDelay returns how long a session that has had a verdict must wait until its snapshot may be read.

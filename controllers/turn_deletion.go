@@ -141,8 +141,8 @@ func (d *turnDeletion) climb(ctx context.Context, id string, unused bool) (wait 
 	return 0, nil
 }
 
-// deleteUnneeded deletes a turn unless something needs it. If it did, it reports whether, before that, no other conversation ended at the turn before
-// it. It returns when to continue if the conversation of the deletion does not exist.
+// deleteUnneeded deletes a turn unless something needs it. unused is whether it did, and no other conversation ended at the previous turn before that.
+// wait is not 0 if the conversation of the deletion no longer exists.
 func (d *turnDeletion) deleteUnneeded(ctx context.Context, turn *sessions.Record) (unused bool, wait time.Duration, err error) {
 	if err := d.slots.Acquire(ctx, turn.Namespace, 1); err != nil {
 		return false, 0, err

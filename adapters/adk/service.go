@@ -254,11 +254,11 @@ func (s *service) handle(ctx context.Context, k key, conversation *store.Convers
 	return s.handleWith(ctx, k, conversation, history, shared)
 }
 
-// handleWith is handle with the state that the session shares, which the handle then owns.
+// handleWith is handle, given the state that the session shares.
 func (s *service) handleWith(
 	ctx context.Context, k key, conversation *store.Conversation, history *store.History, shared map[string]any,
 ) (*handle, error) {
-	h := &handle{key: k, own: map[string]any{}, last: lastTurn(history), updated: conversation.CreatedAt}
+	h := &handle{key: k, last: lastTurn(history), updated: conversation.CreatedAt}
 	raw := conversation.Metadata
 	if h.last != "" {
 		turn, err := s.store.Get(ctx, h.last)
@@ -279,13 +279,14 @@ func (s *service) handleWith(
 			return nil, fmt.Errorf("unable to read the state of session %q: %w: %w", k.id, errForeign, err)
 		}
 	}
-	h.state = shared
+	h.state = maps.Clone(shared)
 	maps.Copy(h.state, h.own)
 	return h, nil
 }
 
-// List implements session.Service. The sessions have their states, but no events. A session whose last event was lost, or cannot be read, has the
-// state with which it was created: it can be deleted. In a cluster, a session that another replica created a moment ago may be missing.
+// List implements session.Service. The sessions have their states, but no events. If the last event of a session is missing or cannot be read, List
+// returns the state with which the session was created; such a session can be deleted, but not read. In a cluster, a session that another replica
+// created a moment ago may be missing.
 func (s *service) List(ctx context.Context, r *session.ListRequest) (*session.ListResponse, error) {
 	if r.AppName == "" {
 		return nil, errors.New("the app name must not be empty")
@@ -297,7 +298,7 @@ func (s *service) List(ctx context.Context, r *session.ListRequest) (*session.Li
 		States: []string{store.ConversationActive, store.ConversationArchived}, Version: s.minVersion(),
 	}
 	var shared map[string]any // of the user of the last session
-	var of key
+	var sharedBy key
 	for {
 		page, err := s.conversations.List(ctx, options)
 		if err != nil {
@@ -308,11 +309,11 @@ func (s *service) List(ctx context.Context, r *session.ListRequest) (*session.Li
 			if !ok {
 				continue // the conversation of a user
 			}
-			if shared == nil || of != k.ofUser() {
+			if shared == nil || sharedBy != k.ofUser() {
 				if shared, err = s.shared(ctx, k); err != nil {
 					return nil, err
 				}
-				of = k.ofUser()
+				sharedBy = k.ofUser()
 			}
 			handle, err := s.listed(ctx, k, shared)
 			switch {
@@ -337,10 +338,10 @@ func (s *service) listed(ctx context.Context, k key, shared map[string]any) (han
 	}
 	last, err := s.history(ctx, k, 1)
 	if err == nil {
-		handle, err = s.handleWith(ctx, k, conversation, last, maps.Clone(shared))
+		handle, err = s.handleWith(ctx, k, conversation, last, shared)
 	}
 	if isLost(err) {
-		handle, err = s.handleWith(ctx, k, conversation, nil, maps.Clone(shared))
+		handle, err = s.handleWith(ctx, k, conversation, nil, shared)
 	}
 	if err != nil {
 		return nil, err
@@ -349,7 +350,7 @@ func (s *service) listed(ctx context.Context, k key, shared map[string]any) (han
 	return handle, nil
 }
 
-// isLost reports whether an error says that what is stored of a session is not what this service has stored.
+// isLost reports whether an error indicates that events of a session are missing, or are not as this service has stored them.
 func isLost(err error) bool {
 	return slices.ContainsFunc([]error{
 		errForeign, store.ErrNotFound, store.ErrUnreadable, store.ErrUnavailable, store.ErrCycleDetected,
@@ -389,7 +390,8 @@ func (s *service) AppendEvent(ctx context.Context, to session.Session, event *se
 	if err != nil {
 		return err
 	}
-	own := maps.Clone(h.own)
+	own := map[string]any{}
+	maps.Copy(own, h.own)
 	maps.Copy(own, parts.session)
 	turn, err := newTurn(h.key, event, own)
 	if err != nil {

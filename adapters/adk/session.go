@@ -65,7 +65,7 @@ func eventsOf(history *store.History) (events, error) {
 			return nil, fmt.Errorf("unable to decode an event: %w: %w", errForeign, err)
 		}
 		if item.Type != itemType || item.Event == nil {
-			return nil, fmt.Errorf("the session has an item of the type %q, which is no event: %w", item.Type, errForeign)
+			return nil, fmt.Errorf("the session has an item of the type %q, which is not an event: %w", item.Type, errForeign)
 		}
 		all = append(all, item.Event)
 	}

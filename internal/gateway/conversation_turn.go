@@ -74,7 +74,7 @@ func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error
 	}
 	var err error
 	q.history, err = readOne(ctx, c, func(ctx context.Context) (*store.History, error) {
-		return t.reservation.Load(ctx, g.conversationOptions())
+		return t.reservation.Load(ctx, g.options.resolveOptions())
 	}, historyBytes)
 	if err != nil {
 		return conversationFailed(q.conversation, err)
@@ -161,7 +161,7 @@ func (g *Gateway) loadConversation(ctx context.Context, c *call, q *createReques
 		return nil
 	}
 	if q.history == nil {
-		history, err := g.load(ctx, c, q.conversation, g.conversationOptions())
+		history, err := g.load(ctx, c, q.conversation, g.options.resolveOptions())
 		if err != nil {
 			return conversationFailed(q.conversation, err)
 		}
@@ -169,13 +169,6 @@ func (g *Gateway) loadConversation(ctx context.Context, c *call, q *createReques
 	}
 	q.previous = q.history.Parent.ResponseID
 	return nil
-}
-
-// conversationOptions returns the options for resolving the conversation that a request names.
-func (g *Gateway) conversationOptions() store.ResolveOptions {
-	options := g.options.resolveOptions()
-	options.Origins = true
-	return options
 }
 
 // load returns the history of a conversation that has a name, and holds its memory. It returns the store's error unchanged.

@@ -171,9 +171,7 @@ func (g *Gateway) history(ctx context.Context, c *call, previous string) (*store
 	if previous == "" {
 		return &store.History{}, nil
 	}
-	options := g.options.resolveOptions()
-	options.Origins = true // for Gateway.context
-	history, err := g.resolve(ctx, c, previous, options)
+	history, err := g.resolve(ctx, c, previous, g.options.resolveOptions())
 	if err != nil {
 		return nil, resolveError(previous, err)
 	}

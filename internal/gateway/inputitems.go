@@ -221,7 +221,7 @@ func (g *Gateway) readConversation(ctx context.Context, c *call, p *page, after 
 func (g *Gateway) pageOptions(p *page) store.ResolveOptions {
 	options := g.options.resolveOptions()
 	options.IncludeIncomplete = true // a turn that is not completed has input items as well
-	options.Instructions, options.Origins = store.InstructionsOmit, true
+	options.Instructions = store.InstructionsOmit
 	if p.descending {
 		options.Order = store.OrderDescending
 	}

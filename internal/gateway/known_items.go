@@ -152,16 +152,20 @@ func (k *knownItems) read(ctx context.Context, responseID string) error {
 	k.reads++
 	if _, known := k.turns[responseID]; !known && k.reads > singleReads && !k.alone {
 		options := k.g.options.resolveOptions()
-		options.Origins, options.IncludeIncomplete, options.Instructions = true, true, store.InstructionsOmit
+		options.IncludeIncomplete, options.Instructions = true, store.InstructionsOmit
 		history, err := k.g.resolve(ctx, k.c, responseID, options)
-		if err == nil {
+		_, noMemory := errors.AsType[*apiError](err) // from call.hold
+		switch {
+		case err == nil:
 			bytes := historyBytes(history)
 			k.held += bytes
 			_, err := inTurn(ctx, k.g, k.c, int(bytes), func() (struct{}, error) { return struct{}{}, k.add(history, false) })
 			if err != nil || k.turns[responseID] != nil {
 				return err
 			}
-		} else if _, k.alone = errors.AsType[*apiError](err); !k.alone && isTemporary(err) { // not from call.hold
+		case noMemory:
+			k.alone = true
+		case isTemporary(err):
 			return storeError(err)
 		}
 	}
@@ -261,8 +265,8 @@ func (i *inputItem) growth() (bytes int64) {
 	return bytes
 }
 
-// replaced returns an item that has been looked up with the engine's IDs instead of the gateway's. If it is not stored, perhaps any more, it has none: the
-// engine would reject the gateway's. An ID that no gateway has generated remains.
+// replaced returns an item that has been looked up, with the engine's IDs instead of the gateway's. If it is not stored, or no longer, its ID is
+// removed, because the engine would reject it. An ID that cannot be of a turn of a gateway remains.
 func (i *inputItem) replaced() string {
 	raw := i.raw
 	if i.isStored {

@@ -297,7 +297,7 @@ func (o *Options) largestRequest() int64 {
 // loopbackOnly reports whether the gateway is restricted to programs on this machine.
 func (o *Options) loopbackOnly() bool { return o.TenantsFile == "" && !o.InsecureAllowAnonymous }
 
-// resolveOptions returns the options for resolving the conversation of a request.
+// resolveOptions returns the options for resolving the conversation of a request. Its origins are for Gateway.context and knownItems.
 func (o *Options) resolveOptions() store.ResolveOptions {
-	return store.ResolveOptions{MaxDepth: &o.MaxDepth, Instructions: o.Instructions, ContinueIncomplete: true}
+	return store.ResolveOptions{MaxDepth: &o.MaxDepth, Instructions: o.Instructions, ContinueIncomplete: true, Origins: true}
 }

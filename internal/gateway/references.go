@@ -197,15 +197,13 @@ func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest) (
 	case q.history != nil:
 		return q.history, nil
 	case q.previous != "":
-		options := g.options.resolveOptions()
-		options.Origins = true
-		history, err := g.resolve(ctx, c, q.previous, options)
+		history, err := g.resolve(ctx, c, q.previous, g.options.resolveOptions())
 		if err != nil && (q.repeats == "" || isTemporary(err)) { // otherwise, the response may be stored already
 			return nil, resolveError(q.previous, err)
 		}
 		return history, nil
 	case q.conversation != "":
-		history, err := g.load(ctx, c, q.conversation, g.conversationOptions())
+		history, err := g.load(ctx, c, q.conversation, g.options.resolveOptions())
 		if err != nil && (q.repeats == "" || isTemporary(err)) {
 			return nil, conversationFailed(q.conversation, err)
 		}
@@ -221,7 +219,6 @@ func (g *Gateway) findBeginning(
 	ctx context.Context, c *call, q *createRequest, known *knownItems, items []inputItem, candidates []string,
 ) ([]inputItem, error) {
 	options := g.options.resolveOptions()
-	options.Origins = true
 	// Only a conversation with no more items than the input can be its beginning.
 	if q.inputs <= store.MaxLimit && options.Instructions == store.InstructionsOmit {
 		options.Limit = q.inputs

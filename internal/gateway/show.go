@@ -27,7 +27,8 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// requestMembers are the members of a request that a response repeats, with the defaults of OpenAI's API. Those with none are optional.
+// requestMembers are the members of a request that a response repeats, with the defaults of OpenAI's API. A member without a default is left out unless
+// the request has it.
 var requestMembers = []memberDefault{
 	{"instructions", "null"},
 	{"max_output_tokens", "null"},

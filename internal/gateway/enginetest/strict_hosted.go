@@ -38,9 +38,8 @@ func hosted(newID func(prefix string) string, callID string) []object {
 			"approval_request_id": nil,
 		},
 	}
-	for i, item := range items {
+	for _, item := range items {
 		item["id"] = newID(hostedPrefixes[item["type"].(string)])
-		items[i] = item
 	}
 	cited := textPart("It rains.")
 	cited["annotations"] = []object{{"type": "url_citation", "start_index": 0, "end_index": 2, "title": "Rain", "url": "https://example.com/"}}

@@ -98,37 +98,37 @@ func (r *Resolver) ResolveConversation(ctx context.Context, namespace, name stri
 		}
 		head := conversation.Head
 		result, err := r.historyOf(ctx, namespace, conversation, head.ResponseID, minVersion, query)
-		broken, _ := errors.AsType[*chain.Error](err)
-		outOfPlace := err == nil && !result.holds(head)
-		if broken != nil {
-			if outOfPlace, err = r.isOutOfPlace(ctx, namespace, head, broken); err == nil && !outOfPlace {
-				err = broken
-			}
-		}
-		switch {
-		case !outOfPlace:
+		outOfPlace, err := r.isOutOfPlace(ctx, namespace, head, result, err)
+		if !outOfPlace {
 			return result, err
-		case result != nil:
+		}
+		if result != nil {
 			result.Release()
 		}
 		return r.historyOf(ctx, namespace, conversation, head.BaseResponseID, minVersion, query)
 	})
 }
 
-// isOutOfPlace reports whether the turn of a head, whose history could not be resolved, is not stored in its place.
-func (r *Resolver) isOutOfPlace(ctx context.Context, namespace string, head driver.Head, broken *chain.Error) (bool, error) {
+// isOutOfPlace reports whether the turn of a head is not stored in its place, given its history or the error. If not, it returns the error.
+func (r *Resolver) isOutOfPlace(ctx context.Context, namespace string, head driver.Head, result *Result, err error) (bool, error) {
+	broken, isBroken := errors.AsType[*chain.Error](err)
 	switch {
-	case head.Reservation == (driver.Reservation{}):
-		return false, nil
+	case err == nil:
+		return !result.holds(head), nil
+	case !isBroken || head.Reservation == (driver.Reservation{}):
+		return false, err
 	case broken.Rule == chain.NotFound:
 		return true, nil
 	}
-	turn, _, err := r.reader.getObject(ctx, namespace, v1alpha1.ObjectName(head.ResponseID))
-	if turn == nil {
+	turn, _, readErr := r.reader.getObject(ctx, namespace, v1alpha1.ObjectName(head.ResponseID))
+	if readErr != nil {
+		return false, readErr
+	}
+	if turn == nil || !turn.InChain() || head.Holds(turn.Turn.Previous) {
 		return false, err
 	}
 	r.answers.debit(namespace, cold*int64(turn.ObjectBytes))
-	return turn.InChain() && !head.Holds(turn.Turn.Previous), nil
+	return true, nil
 }
 
 // historyOf returns the history of a conversation that ends at a turn. It is empty if there is none.

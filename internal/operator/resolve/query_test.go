@@ -132,6 +132,20 @@ func TestUnchangedIsCharged(t *testing.T) {
 	}
 }
 
+// TestNoWait: a query that must not wait is rejected when its namespace exceeds a rate, however long others may wait.
+func TestNoWait(t *testing.T) {
+	f := newFixture(t)
+	f.save("t1", "")
+	f.options.AnswerBytesPerSecond = 1
+	f.freeze()
+	f.resolver.SetWaits(8, 0, time.Hour)
+	f.find(0, "t1")
+	_, err := f.resolver.Resolve(t.Context(), f.namespace, "t1", 0, resolve.Query{WalkOptions: deep, NoWait: true})
+	if _, ok := errors.AsType[*resolve.ThrottledError](err); !ok {
+		t.Errorf("got %v, want a ThrottledError", err)
+	}
+}
+
 // TestDigests: the digests of a result are computed, and charged once: while they are kept with the cached items, they cost nothing.
 func TestDigests(t *testing.T) {
 	f := newFixture(t)

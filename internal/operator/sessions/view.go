@@ -272,10 +272,7 @@ func (ns *namespaceView) verdict(r *Record, maxDepth int) Verdict {
 		verdict.Verdict, _ = ns.index.Verdict(r.Turn.ID)
 		verdict.Parent, _ = ns.index.Get(r.Turn.Previous)
 	}
-	verdict.Explanation = &chain.Error{
-		Rule: verdict.Rule, ResponseID: verdict.BrokenAt, PreviousResponseID: r.Turn.ID,
-		MaxDepth: maxDepth,
-	}
+	verdict.Explanation = &chain.Error{Rule: verdict.Rule, ResponseID: verdict.BrokenAt, PreviousResponseID: r.Turn.ID, MaxDepth: maxDepth}
 	if verdict.Rule == chain.NameMismatch {
 		verdict.Explanation.ObjectName = v1alpha1.ObjectName(r.Turn.ID)
 	}

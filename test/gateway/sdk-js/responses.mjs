@@ -5,7 +5,7 @@ import { baseURL, client, eventually, inputItems, types, wantError } from './cli
 import { check } from './schema.mjs';
 import { Socket } from './socket.mjs';
 
-const create = (input, options) => client.responses.create({ model: 'strict', input, ...options });
+const create = (input, { headers, ...options } = {}) => client.responses.create({ model: 'strict', input, ...options }, { headers });
 const after = (previous) => ({ previous_response_id: previous.id });
 
 // streamed returns the events of a stream.
@@ -89,15 +89,8 @@ for (const model of ['strict', 'thin']) {
   });
 
   test(`${model}: the events of a repeated stream have all members`, async () => {
-    const request = { model, input: 'reason', stream: true };
     const headers = { 'Idempotency-Key': crypto.randomUUID() };
-    const streams = [];
-    for (let i = 0; i < 2; i++) {
-      const events = [];
-      for await (const event of await client.responses.create(request, { headers })) events.push(event);
-      streams.push(events);
-    }
-    const [events, again] = streams;
+    const [events, again] = [await streamed('reason', { model, headers }), await streamed('reason', { model, headers })];
     for (const event of again) check('Event', event, event.type);
     assert.deepEqual(again.at(-1).response, events.at(-1).response);
   });
