@@ -121,7 +121,7 @@ type conversationDeletion struct {
 
 // SetupWithManager adds the controller to a manager.
 func (r *ConversationDeleter) SetupWithManager(mgr ctrl.Manager) error {
-	r.order = fair.NewQueue(namespaceOf, deletionWorkers, deletionWorkers)
+	r.order = newDeletionOrder()
 	r.pace, r.slots = fair.NewPace[types.NamespacedName](deletionBurst), fair.NewBudget(activeDeletions)
 	r.deletions = map[types.NamespacedName]*conversationDeletion{}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -158,6 +158,11 @@ func (r *ConversationDeleter) Reconcile(ctx context.Context, req ctrl.Request) (
 		r.order.Mark(req, deletionMark)
 	}
 	return ctrl.Result{RequeueAfter: wait}, err
+}
+
+// newDeletionOrder returns the order of the queue of conversations, each of which must have the deletionMark.
+func newDeletionOrder() *fair.Queue[ctrl.Request] {
+	return fair.NewQueue(namespaceOf, deletionWorkers, deletionWorkers)
 }
 
 // deletionMark limits a namespace to deletionsPerNamespace: that many have as many units as half of the workers.

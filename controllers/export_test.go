@@ -56,7 +56,7 @@ func Each[T any](all []T, request func(T) error) (left bool, err error) {
 
 // DeletionOrder returns the order of the queue of deletions with marked conversations.
 func DeletionOrder(requests ...ctrl.Request) *fair.Queue[ctrl.Request] {
-	order := fair.NewQueue(namespaceOf, deletionWorkers, deletionWorkers)
+	order := newDeletionOrder()
 	for _, r := range requests {
 		order.Mark(r, deletionMark)
 		order.Push(r)

@@ -126,24 +126,32 @@ func sweepModel(t *rapid.T, limits controllers.SweepLimits, inBucket bool, exist
 // counts are numbers of snapshots by namespace.
 type counts map[string]int
 
+// storedParts are snapshots of one part each.
+type storedParts []snapshot.Part
+
+func (p *storedParts) add(namespace string, n int, written, mark time.Time) {
+	for range n {
+		name := fmt.Sprint(len(*p))
+		session := types.NamespacedName{Namespace: namespace, Name: name}
+		*p = append(*p, snapshot.Part{Session: session, Key: name, Written: written, Unreferenced: mark})
+	}
+}
+
+func (p *storedParts) addAll(all counts, written, mark time.Time) {
+	for namespace, n := range all {
+		p.add(namespace, n, written, mark)
+	}
+}
+
 // dueOf returns how many snapshots of each namespace a sweep deletes, given those that have sessions, and those to which no
 // session has referred for long.
 func dueOf(limits controllers.SweepLimits, used, unused counts) counts {
 	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 	long := now.Add(-48 * time.Hour)
-	var parts []snapshot.Part
-	add := func(all counts, since time.Time) {
-		for namespace, n := range all {
-			for range n {
-				name := fmt.Sprint(len(parts))
-				session := types.NamespacedName{Namespace: namespace, Name: name}
-				parts = append(parts, snapshot.Part{Session: session, Key: name, Written: long, Unreferenced: since})
-			}
-		}
-	}
-	add(used, time.Time{})
+	var parts storedParts
+	parts.addAll(used, long, time.Time{})
 	referenced := slices.Clone(parts)
-	add(unused, long)
+	parts.addAll(unused, long, long)
 	_, _, due := controllers.Plan(limits, false, parts, referenced, now)
 	got := counts{}
 	for _, parts := range due {
@@ -203,22 +211,11 @@ func TestPlanLoss(t *testing.T) {
 		"of sessions that end soon": {lost: counts{"a": 1_000}, age: young, want: counts{"a": 1_000}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var parts, referenced []snapshot.Part
-			add := func(namespace string, n int, mark time.Time) {
-				for range n {
-					name := fmt.Sprint(len(parts))
-					session := types.NamespacedName{Namespace: namespace, Name: name}
-					parts = append(parts, snapshot.Part{Session: session, Key: name, Written: now.Add(-tc.age), Unreferenced: mark})
-				}
-			}
-			for namespace, n := range tc.used {
-				add(namespace, n, time.Time{})
-			}
-			referenced = slices.Clone(parts)
-			add("b", tc.marked, now.Add(-time.Minute))
-			for namespace, n := range tc.lost {
-				add(namespace, n, time.Time{})
-			}
+			var parts storedParts
+			parts.addAll(tc.used, now.Add(-tc.age), time.Time{})
+			referenced := slices.Clone(parts)
+			parts.add("b", tc.marked, now.Add(-tc.age), now.Add(-time.Minute))
+			parts.addAll(tc.lost, now.Add(-tc.age), time.Time{})
 			mark, _, _ := controllers.Plan(controllers.DefaultSweepLimits(), false, parts, referenced, now)
 			got := counts{}
 			for _, part := range mark {
@@ -336,20 +333,12 @@ func TestPlanManyChunks(t *testing.T) {
 	long := now.Add(-48 * time.Hour)
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			var parts []snapshot.Part
-			add := func(n int, since time.Time) []snapshot.Part {
-				begin := len(parts)
-				for range n {
-					name := fmt.Sprint(len(parts))
-					session := types.NamespacedName{Namespace: "a", Name: name}
-					parts = append(parts, snapshot.Part{Session: session, Key: name, Written: long, Unreferenced: since})
-				}
-				return parts[begin:]
-			}
-			add(tc.waiting, now.Add(-time.Minute))
-			add(tc.stored.mark, time.Time{})
-			add(tc.stored.due, long)
-			returned := add(tc.stored.unmark, long)
+			var parts storedParts
+			parts.add("a", tc.waiting, long, now.Add(-time.Minute))
+			parts.add("a", tc.stored.mark, long, time.Time{})
+			parts.add("a", tc.stored.due, long, long)
+			parts.add("a", tc.stored.unmark, long, long)
+			returned := parts[len(parts)-tc.stored.unmark:]
 			limits := controllers.DefaultSweepLimits()
 			limits.MaxShare = 1
 			mark, unmark, due := controllers.Plan(limits, tc.waiting > 0, parts, returned, now)

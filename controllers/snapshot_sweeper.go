@@ -223,6 +223,7 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (resu
 	return result, unmarked || undeleted, err
 }
 
+// noteSweep records the first sweep of a store.
 func (s *SnapshotSweeper) noteSweep(store string, now time.Time) {
 	if s.firstSweeps == nil {
 		s.firstSweeps = map[string]time.Time{}
