@@ -60,6 +60,9 @@ const (
 	eventPause  = 4 * time.Second
 	streams     = 5
 	streamPause = 12 * time.Second
+	// maxIdle is how long a connection is kept for the next request. While a gateway still serves during its --shutdown-delay-duration, its responses
+	// say that their connections end. One that has been idle for all that time is closed without a word, perhaps as a request is written to it.
+	maxIdle = 3 * time.Second
 	// maxFinished is the number of conversations that are checked at the end.
 	maxFinished = 10_000
 )
@@ -135,8 +138,11 @@ func (f *Failures) add(err error) {
 }
 
 func (l *load) connect() (err error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.IdleConnTimeout = maxIdle
 	options := []option.RequestOption{
-		option.WithBaseURL(l.gateway + "/v1"), option.WithAPIKey(l.key), option.WithMaxRetries(maxRetries), option.WithMiddleware(l.attempt),
+		option.WithHTTPClient(&http.Client{Transport: transport}), option.WithBaseURL(l.gateway + "/v1"), option.WithAPIKey(l.key),
+		option.WithMaxRetries(maxRetries), option.WithMiddleware(l.attempt),
 	}
 	l.client, l.conversations = responses.NewResponseService(options...), conversations.NewConversationService(options...)
 	if l.config, err = rest.InClusterConfig(); err != nil {
@@ -149,14 +155,17 @@ func (l *load) connect() (err error) {
 // attempt notes an attempt that the client of OpenAI repeats, and one that net/http repeats on another connection by itself, as it does
 // with requests that have an Idempotency-Key.
 func (l *load) attempt(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-	connections := 0
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
-		if connections++; connections > 1 {
-			l.repeated(errors.New("the gateway has closed the connection before it responded"))
+	var last *httptrace.GotConnInfo
+	trace := &httptrace.ClientTrace{GotConn: func(connection httptrace.GotConnInfo) {
+		if last != nil {
+			l.repeated(fmt.Errorf("the gateway has closed the connection before it responded, which had been idle for %s", last.IdleTime))
 		}
+		last = &connection
 	}}
 	response, err := next(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 	switch {
+	case err != nil && last != nil:
+		l.repeated(fmt.Errorf("%w, on a connection that had been idle for %s", err, last.IdleTime))
 	case err != nil:
 		l.repeated(err)
 	case response.StatusCode >= http.StatusMultipleChoices && !refusedLocked(response): // say counts the others
