@@ -170,8 +170,8 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 
 // isCurrent reports that a reconcile would do nothing except end the wait for a status that is no longer needed, which it does.
 func (r *ResponseSessionReconciler) isCurrent(v sessions.Verdict) bool {
-	unread := v.Record.Snapshot != nil && !v.Record.Verified && v.Record.Problem == nil
-	if unread || lacksOwner(v) || v.Record.Reported != 0 || sessions.NewFingerprint(newStatus(v, r.Clock.Now())) != v.Record.Written {
+	unread := v.Record.Snapshot() != nil && !v.Record.Verified && v.Record.Problem() == ""
+	if unread || lacksOwner(v) || v.Record.Reported() != 0 || sessions.NewFingerprint(newStatus(v, r.Clock.Now())) != v.Record.Written {
 		return false
 	}
 	r.paces.forgetStatus(v.Record.NamespacedName())

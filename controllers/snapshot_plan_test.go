@@ -465,7 +465,7 @@ func TestKnownSnapshots(t *testing.T) {
 	in := func(store, namespace, name string, verified bool) *sessions.Record {
 		return &sessions.Record{
 			Object: sessions.Object{Namespace: namespace, Name: name}, Verified: verified,
-			Snapshot: &v1alpha1.SnapshotReference{Store: store, Key: name},
+			Extra: &sessions.Extra{Snapshot: &v1alpha1.SnapshotReference{Store: store, Key: name}},
 		}
 	}
 	const bucket, chunks = v1alpha1.SnapshotStoreBlob, v1alpha1.SnapshotStoreChunks

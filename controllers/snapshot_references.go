@@ -41,12 +41,13 @@ type storedKey struct{ namespace, name, key string }
 func (s *SnapshotSweeper) references(store snapshot.Store) *references {
 	r := &references{parts: map[*sessions.Record]int{}, named: map[storedKey]*sessions.Record{}, found: map[snapshotKey]bool{}}
 	for _, session := range s.View.External() {
-		if session.Snapshot.Store != store.Name() {
+		reference := session.Snapshot()
+		if reference.Store != store.Name() {
 			continue
 		}
 		r.parts[session] = 0
-		r.named[storedKey{session.Namespace, session.Name, session.Snapshot.Key}] = session
-		r.found[snapshotKey{session.Namespace, session.Snapshot.Key}] = false
+		r.named[storedKey{session.Namespace, session.Name, reference.Key}] = session
+		r.found[snapshotKey{session.Namespace, reference.Key}] = false
 	}
 	return r
 }

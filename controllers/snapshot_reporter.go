@@ -171,8 +171,8 @@ func (r *SnapshotReporter) report(ctx context.Context, record *sessions.Record) 
 // clearReport sets the SnapshotReadable condition of a session to True if its bodies are readable although a replica failed to
 // read them, or failed to read the bodies of an earlier generation. If the write must wait, it returns the delay.
 func (r *ResponseSessionReconciler) clearReport(ctx context.Context, record *sessions.Record) (wait time.Duration, err error) {
-	inObject := record.Snapshot == nil && record.Problem == nil
-	if readable := inObject || record.Verified; !readable || record.Reported == 0 {
+	inObject := record.Snapshot() == nil && record.Problem() == ""
+	if readable := inObject || record.Verified; !readable || record.Reported() == 0 {
 		r.paces.readable.Forget(record.NamespacedName())
 		return 0, nil
 	}

@@ -129,9 +129,9 @@ func (s *SnapshotSweeper) claim(ctx context.Context, store snapshot.Store) error
 func knownSnapshots(external []*sessions.Record, store string) []snapshot.Part {
 	var read, unread []snapshot.Part
 	for _, session := range external {
-		part := snapshot.Part{Session: session.NamespacedName(), Key: session.Snapshot.Key}
+		part := snapshot.Part{Session: session.NamespacedName(), Key: session.Snapshot().Key}
 		switch {
-		case session.Snapshot.Store != store:
+		case session.Snapshot().Store != store:
 		case session.Verified:
 			read = append(read, part)
 		default:
@@ -247,7 +247,7 @@ func (s *SnapshotSweeper) compare(
 		return nil, err
 	}
 	for session, parts := range known.parts {
-		complete := parts == int(session.Snapshot.Parts)
+		complete := parts == int(session.Snapshot().Parts)
 		if complete == session.Turn.Unreadable {
 			s.View.Recheck(session)
 		}

@@ -46,7 +46,7 @@ var errBusy = errors.New("too many snapshots of the namespace are being read")
 // owner. Afterwards the view has the result, and the status records it. It returns errBusy if the read must wait.
 func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request) error {
 	record, found := r.View.Get(req.Namespace, req.Name)
-	if !found || record.Deleting || record.Snapshot == nil || record.Verified || record.Problem != nil {
+	if !found || record.Deleting || record.Snapshot() == nil || record.Verified || record.Problem() != "" {
 		return nil
 	}
 	if !r.verifications.TryAcquire(req.Namespace, 1) {
@@ -60,7 +60,7 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 	// It is adopted before it is read, which takes seconds: the session may be deleted in the meantime, and if it cannot be adopted,
 	// nothing has to be read again.
 	adopted := true
-	if record.Snapshot.Store == v1alpha1.SnapshotStoreChunks {
+	if record.Snapshot().Store == v1alpha1.SnapshotStoreChunks {
 		var err error
 		if adopted, err = r.adopt(ctx, record); err != nil {
 			return fmt.Errorf("unable to make the session the owner of its snapshot: %w", err)
@@ -85,7 +85,7 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 // belongs to another session, so that the snapshot is unreadable, or if the session no longer exists. A chunk that can have no further
 // owner is left to the sweeper.
 func (r *ResponseSessionReconciler) adopt(ctx context.Context, record *sessions.Record) (bool, error) {
-	chunk := partialMetadata(v1alpha1.SnapshotChunkKind, record.Namespace, v1alpha1.SnapshotChunkName(record.Snapshot.Key, 0))
+	chunk := partialMetadata(v1alpha1.SnapshotChunkKind, record.Namespace, v1alpha1.SnapshotChunkName(record.Snapshot().Key, 0))
 	// Without the chunk's UID, an apply would create the chunk if it has been deleted in the meantime.
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(chunk), chunk); err != nil {
 		return false, client.IgnoreNotFound(err)

@@ -53,8 +53,8 @@ func newStatus(v sessions.Verdict, now time.Time) *v1alpha1.ResponseSessionStatu
 		SnapshotStore:      v1alpha1.SnapshotStoreInline,
 		SnapshotBytes:      r.SnapshotBytes,
 	}
-	if r.Snapshot != nil {
-		status.SnapshotStore = r.Snapshot.Store
+	if snapshot := r.Snapshot(); snapshot != nil {
+		status.SnapshotStore = snapshot.Store
 		if !r.Verified {
 			status.SnapshotBytes = 0
 		}

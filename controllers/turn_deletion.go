@@ -182,7 +182,7 @@ func (d *turnDeletion) isUnused(id string) bool {
 func (d *turnDeletion) pause(ctx context.Context, turn *sessions.Record) (wait time.Duration, err error) {
 	deleted := 1
 	if hasChunks(turn) {
-		deleted += snapshot.DeletedParts(turn.Snapshot)
+		deleted += snapshot.DeletedParts(turn.Snapshot())
 	}
 	for {
 		if !time.Now().Before(d.end) {
@@ -218,7 +218,7 @@ func (d *turnDeletion) isContinued(ctx context.Context, id string) (continued bo
 }
 
 func hasChunks(turn *sessions.Record) bool {
-	return turn.Snapshot != nil && turn.Snapshot.Store == v1alpha1.SnapshotStoreChunks
+	return turn.Snapshot() != nil && turn.Snapshot().Store == v1alpha1.SnapshotStoreChunks
 }
 
 // delete deletes a turn with its chunks, unless it has changed since the view received it, and reports whether the view shows that it is
@@ -237,7 +237,7 @@ func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (delet
 	// Chunks are deleted with their session, as by garbage collection. An object in a bucket stays for the grace period, for a restore.
 	if hasChunks(turn) {
 		restored := func(ctx context.Context) (bool, error) { return d.isStoredAgain(ctx, turn) }
-		if err := d.Snapshots.Delete(ctx, turn.NamespacedName(), turn.Snapshot, restored); err != nil {
+		if err := d.Snapshots.Delete(ctx, turn.NamespacedName(), turn.Snapshot(), restored); err != nil {
 			log.FromContext(ctx).Error(err, "Unable to delete the chunks of a turn with it: the next sweeps do that", "turn", turn.Name)
 		}
 	}

@@ -48,13 +48,14 @@ type Verdict struct {
 type Index[V any] struct {
 	maxDepth int
 	identity func(V) uint64
+	names    func(V) (id, previous string)
 	nodes    map[string]*node[V]
 	counts   [numRules]int // of stored turns, by the rule that they break
 	judged   uint64
 }
 
+// node has no ID of its own, which would take 16 bytes for each turn: see Index.id.
 type node[V any] struct {
-	id          string
 	value       V
 	parent      *node[V] // nil for roots and missing turns
 	firstChild  *node[V]
@@ -96,9 +97,9 @@ func (n *node[V]) setPosition(p *position[V]) {
 }
 
 // NewIndex returns an empty index. Its verdicts allow chains of up to maxDepth turns. identity returns a number for the value of a turn, which
-// differs between turns that have had the same ID.
-func NewIndex[V any](maxDepth int, identity func(V) uint64) *Index[V] {
-	return &Index[V]{maxDepth: max(maxDepth, 0), identity: identity, nodes: map[string]*node[V]{}}
+// differs between turns that have had the same ID, and names returns the IDs of the turn and of its parent.
+func NewIndex[V any](maxDepth int, identity func(V) uint64, names func(V) (id, previous string)) *Index[V] {
+	return &Index[V]{maxDepth: max(maxDepth, 0), identity: identity, names: names, nodes: map[string]*node[V]{}}
 }
 
 func (n *node[V]) stored() bool { return n.own != ParentNotFound }
@@ -151,14 +152,14 @@ func (x *Index[V]) Verdict(id string) (Verdict, bool) {
 	}
 	v := Verdict{Rule: x.broken(n), Depth: int(n.depth), OnCycle: n.cyclic, Lineage: n.position().complete()}
 	if n.root != nil {
-		v.Root = n.root.id
+		v.Root = x.id(n.root)
 	}
 	switch v.Rule {
 	case Resolved:
 	case DepthExceeded:
-		v.BrokenAt = n.ancestor(x.maxDepth).id
+		v.BrokenAt = x.id(n.ancestor(x.maxDepth))
 	default:
-		v.BrokenAt = n.stop.id
+		v.BrokenAt = x.id(n.stop)
 	}
 	return v, true
 }
@@ -232,23 +233,23 @@ func (x *Index[V]) Children(id string) iter.Seq[V] {
 }
 
 // Set adds a turn, or replaces the one with its ID, and returns the values of the turns whose verdict has changed, including
-// that of a new turn.
+// that of a new turn. The names of the value are those of the turn, and never change.
 func (x *Index[V]) Set(turn Turn, value V) []V {
 	n := x.node(turn.ID)
 	replaced := n.stored() && x.identity(n.value) != x.identity(value)
 	own, continued := turn.broken(false), turn.broken(true)
 	same := n.own == own && n.continued == continued
-	n.value, n.continued = value, continued
+	fresh := !n.stored()
+	moved := fresh || x.previous(n) != turn.Previous
 	var before []string
-	moved := !n.stored() || n.previous() != turn.Previous
-	switch {
-	case !moved && !replaced && same:
-		return nil
-	case moved && n.stored():
+	if moved && !fresh {
 		before = x.ancestry(n)
 		x.unlink(n)
 	}
-	fresh := !n.stored()
+	n.value, n.continued = value, continued
+	if !moved && !replaced && same {
+		return nil
+	}
 	n.own = own
 	if moved && turn.Previous != "" {
 		x.link(n, x.node(turn.Previous))
@@ -268,24 +269,24 @@ func (x *Index[V]) Delete(id string) []V {
 	var none V
 	n.value = none
 	changed := x.recompute(n, change{moved: true})
-	x.release(n)
+	x.release(n, id)
 	return changed
 }
 
 func (x *Index[V]) node(id string) *node[V] {
 	n := x.nodes[id]
 	if n == nil {
-		n = &node[V]{id: id, own: ParentNotFound}
+		n = &node[V]{own: ParentNotFound}
 		n.setPosition(new(n.inherit()))
 		x.nodes[id] = n
 	}
 	return n
 }
 
-// release removes a node that nothing refers to.
-func (x *Index[V]) release(n *node[V]) {
+// release removes a node if nothing refers to it.
+func (x *Index[V]) release(n *node[V], id string) {
 	if !n.stored() && n.firstChild == nil {
-		delete(x.nodes, n.id)
+		delete(x.nodes, id)
 	}
 }
 
@@ -299,7 +300,7 @@ func (x *Index[V]) link(n, parent *node[V]) {
 }
 
 func (x *Index[V]) unlink(n *node[V]) {
-	parent := n.parent
+	parent, id := n.parent, x.previous(n)
 	if parent == nil {
 		return
 	}
@@ -313,15 +314,23 @@ func (x *Index[V]) unlink(n *node[V]) {
 	}
 	n.parent, n.prevSibling, n.nextSibling = nil, nil, nil
 	if parent != n {
-		x.release(parent)
+		x.release(parent, id)
 	}
 }
 
-func (n *node[V]) previous() string {
-	if n.parent == nil {
-		return ""
+// id returns the ID of a turn that is stored or has children.
+func (x *Index[V]) id(n *node[V]) string {
+	if !n.stored() {
+		return x.previous(n.firstChild)
 	}
-	return n.parent.id
+	id, _ := x.names(n.value)
+	return id
+}
+
+// previous returns the ID of the parent of a stored turn, empty for a root.
+func (x *Index[V]) previous(n *node[V]) string {
+	_, previous := x.names(n.value)
+	return previous
 }
 
 func (n *node[V]) ancestor(distance int) *node[V] {
@@ -335,7 +344,7 @@ func (n *node[V]) ancestor(distance int) *node[V] {
 func (x *Index[V]) ancestry(n *node[V]) []string {
 	var ids []string
 	for ; n != nil && len(ids) <= x.maxDepth; n = n.parent {
-		ids = append(ids, n.id)
+		ids = append(ids, x.id(n))
 	}
 	return ids
 }

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,10 +33,27 @@ import (
 // graph is the reference implementation: it stores only the turns.
 type graph map[string]Turn
 
-// identityOf is the identity of a value in these tests.
+// valueOf returns a value of these tests, the number-th of a turn.
+func valueOf(turn Turn, number int) string {
+	return fmt.Sprintf("%s/%d/%s", turn.Previous, number, turn.ID)
+}
+
+// numberOf returns the number of a value, and namesOf the IDs.
+func numberOf(value string) int {
+	number, _ := strconv.Atoi(strings.Split(value, "/")[1])
+	return number
+}
+
+func namesOf(value string) (id, previous string) {
+	parts := strings.Split(value, "/")
+	return parts[2], parts[0]
+}
+
+// identityOf is the identity of a value: another number is another turn.
 func identityOf(value string) uint64 {
+	_, identifying, _ := strings.Cut(value, "/")
 	sum := fnv.New64a()
-	_, _ = sum.Write([]byte(value))
+	_, _ = sum.Write([]byte(identifying))
 	return sum.Sum64()
 }
 
@@ -105,7 +123,7 @@ func TestIndexEqualsWalk(t *testing.T) {
 		})
 
 		g, values := graph{}, map[string]string{}
-		x := NewIndex(maxDepth, identityOf)
+		x := NewIndex(maxDepth, identityOf, namesOf)
 		before := map[string]Verdict{}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			var changed []string
@@ -124,10 +142,14 @@ func TestIndexEqualsWalk(t *testing.T) {
 				}
 				turn.Status = status.Draw(t, "status")
 				turn.Unreadable = rapid.IntRange(0, 9).Draw(t, "unreadable") == 0
-				if !exists || rapid.IntRange(0, 4).Draw(t, "replaced") == 0 {
-					values[turn.ID] = fmt.Sprintf("value %d of %s", rapid.IntRange(0, 2).Draw(t, "value"), turn.ID)
+				number := 0
+				if exists {
+					number = numberOf(values[turn.ID])
 				}
-				g[turn.ID] = turn
+				if !exists || rapid.IntRange(0, 4).Draw(t, "replaced") == 0 {
+					number = rapid.IntRange(0, 2).Draw(t, "number")
+				}
+				g[turn.ID], values[turn.ID] = turn, valueOf(turn, number)
 				changed = x.Set(turn, values[turn.ID])
 			}
 			before = checkIndex(t, g, values, x, maxDepth, before, changed)
@@ -184,7 +206,7 @@ func checkSince(t *rapid.T, x *Index[string], id string, verdicts map[string]Ver
 		return
 	}
 	for _, value := range x.Path(id, WalkOptions{MaxDepth: v.Depth}) {
-		first := verdicts[value[strings.LastIndex(value, " ")+1:]]
+		first := verdicts[value[strings.LastIndex(value, "/")+1:]]
 		if got := x.Since(id, first.Lineage, v.Depth); got != v.Depth-first.Depth {
 			t.Fatalf("%d turns follow the first %d of the %d of %s", got, first.Depth, v.Depth, id)
 		}
@@ -245,15 +267,24 @@ func checkNodes(t *rapid.T, g graph, x *Index[string]) {
 	}
 }
 
+// newTurns returns an index whose values are the turns themselves.
+func newTurns(maxDepth int) *Index[Turn] {
+	return NewIndex(maxDepth, func(Turn) uint64 { return 0 }, func(turn Turn) (id, previous string) { return turn.ID, turn.Previous })
+}
+
 // TestIndexLongChains checks that nothing recurses: 100,000 turns in a row, and as one cycle, broken and repaired.
 func TestIndexLongChains(t *testing.T) {
 	const turns = 100_000
 	id := func(i int) string { return fmt.Sprintf("t%d", i) }
-	build := func(root string) *Index[struct{}] {
-		x := NewIndex(2*turns, func(struct{}) uint64 { return 0 })
-		x.Set(Turn{ID: id(0), Previous: root, Status: "completed"}, struct{}{})
+	set := func(x *Index[Turn], i int, previous string) []Turn {
+		turn := Turn{ID: id(i), Previous: previous, Status: "completed"}
+		return x.Set(turn, turn)
+	}
+	build := func(root string) *Index[Turn] {
+		x := newTurns(2 * turns)
+		set(x, 0, root)
 		for i := 1; i < turns; i++ {
-			x.Set(Turn{ID: id(i), Previous: id(i - 1), Status: "completed"}, struct{}{})
+			set(x, i, id(i-1))
 		}
 		return x
 	}
@@ -271,7 +302,7 @@ func TestIndexLongChains(t *testing.T) {
 			if changed := x.Delete(id(0)); len(changed) != turns-1 {
 				t.Errorf("%d verdicts changed when the first turn was deleted, want %d", len(changed), turns-1)
 			}
-			if changed := x.Set(Turn{ID: id(0), Previous: tc.rootsParent, Status: "completed"}, struct{}{}); len(changed) != turns {
+			if changed := set(x, 0, tc.rootsParent); len(changed) != turns {
 				t.Errorf("%d verdicts changed when the first turn was added again, want %d", len(changed), turns)
 			}
 			got, _ := x.Verdict(id(turns - 1))

@@ -130,7 +130,7 @@ func (l *lookup) unconfirmed() []string {
 // hidesState reports whether a turn, nil if it does not exist, is unreadable because of a snapshot outside its object. The snapshot
 // may have changed since then without a change of the object.
 func hidesState(s *sessions.Record) bool {
-	return s != nil && s.Snapshot != nil && s.Turn.Unreadable
+	return s != nil && s.Snapshot() != nil && s.Turn.Unreadable
 }
 
 // catchUp waits until the view reflects the current state of the API server, and sets caughtUp if it does so in time.

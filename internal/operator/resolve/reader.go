@@ -170,7 +170,7 @@ func (r *Reader) getOnce(ctx context.Context, namespace, name string, pay paymen
 	if err != nil || record == nil || record.Deleting {
 		return record, nil, err
 	}
-	if record.Snapshot != nil && record.Problem == nil {
+	if record.Snapshot() != nil && record.Problem() == "" {
 		if err := pay(ctx, record); err != nil {
 			return nil, nil, err
 		}
@@ -211,20 +211,22 @@ func (r *Reader) getObject(ctx context.Context, namespace, name string) (*sessio
 // readSnapshot reads bodies that are outside their object, and uses them in a turn. Until then they are in memory, and what a bucket stores of them
 // or their items.
 func (r *Reader) readSnapshot(ctx context.Context, record *sessions.Record, use func(snapshot.Bodies)) error {
-	if max(record.Snapshot.SizeBytes, record.Snapshot.StoredBytes) > r.maxBytes {
-		return fmt.Errorf("%w: response %q alone has %d bytes, and --max-history-bytes is less", ErrTooLarge, record.Turn.ID, record.Snapshot.SizeBytes)
+	reference := record.Snapshot()
+	largest := max(reference.SizeBytes, reference.StoredBytes)
+	if largest > r.maxBytes {
+		return fmt.Errorf("%w: response %q alone has %d bytes, and --max-history-bytes is less", ErrTooLarge, record.Turn.ID, reference.SizeBytes)
 	}
-	size := min(max(record.Snapshot.SizeBytes+max(record.Snapshot.SizeBytes, record.Snapshot.StoredBytes), r.minBytes), r.maxBytes)
+	size := min(max(reference.SizeBytes+largest, r.minBytes), r.maxBytes)
 	if err := r.bytes.Acquire(ctx, record.Namespace, size); err != nil {
 		return err
 	}
 	defer r.bytes.Release(record.Namespace, size)
 	ctx = metered.WithTurns(ctx, r.turnsOf(record.Namespace))
 	read := r.snapshots.Read
-	if record.Reported == record.Generation {
+	if record.Reported() == record.Generation {
 		read = r.snapshots.ReadCurrent
 	}
-	bodies, err := read(ctx, record.NamespacedName(), record.Snapshot)
+	bodies, err := read(ctx, record.NamespacedName(), reference)
 	if err != nil {
 		return err
 	}

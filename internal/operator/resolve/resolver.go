@@ -27,7 +27,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/utils/ptr"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
@@ -223,12 +222,12 @@ func (l *lookup) explain(walkErr error) {
 	if chainError.Rule != chain.SnapshotUnreadable || s == nil {
 		return
 	}
-	chainError.Problem = ptr.Deref(s.Problem, "")
-	if s.Snapshot != nil && s.Problem != nil {
+	chainError.Problem = s.Problem()
+	if s.Snapshot() != nil && s.Problem() != "" {
 		return
 	}
 	known, found := l.view.Get(s.Namespace, s.Name)
-	if !found || !known.SameSpec(&s.Object) || !known.Turn.Unreadable && known.Reported != s.Generation {
+	if !found || !known.SameSpec(&s.Object) || !known.Turn.Unreadable && known.Reported() != s.Generation {
 		l.report(s)
 	}
 }
@@ -393,7 +392,7 @@ const cold = 6
 func (l *lookup) bytes(path ...*sessions.Record) (bytes int64) {
 	for _, s := range path {
 		size, snapshot := int64(s.ObjectBytes), max(0, min(s.SnapshotBytes, l.historyBytes))
-		if s.Snapshot != nil {
+		if s.Snapshot() != nil {
 			size = snapshot
 		}
 		items := l.reader.cached(s)

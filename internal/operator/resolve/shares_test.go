@@ -306,7 +306,7 @@ func TestFalseSizesCount(t *testing.T) {
 	f.freeze()
 	limit := f.options.HistoryBytes
 	for size, want := range map[int64]int64{-1: 0, 1: 7, limit: limit, 3e18: limit, math.MaxInt64: limit, math.MinInt64: 0} {
-		record := &sessions.Record{Snapshot: &v1alpha1.SnapshotReference{SizeBytes: size}, SnapshotBytes: size}
+		record := &sessions.Record{Extra: &sessions.Extra{Snapshot: &v1alpha1.SnapshotReference{SizeBytes: size}}, SnapshotBytes: size}
 		if got := f.resolver.Bytes(record); got != want {
 			t.Errorf("%d bytes count for %d, want %d", size, got, want)
 		}

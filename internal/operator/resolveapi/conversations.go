@@ -245,10 +245,9 @@ func query(list *resolvev1alpha1.ConversationTurns, o *resolvev1alpha1.Conversat
 }
 
 func newConversationTurn(r *sessions.Record) resolvev1alpha1.ConversationTurn {
-	createdAt, completedAt := r.Times()
 	return resolvev1alpha1.ConversationTurn{
 		ResponseID: r.Turn.ID, PreviousResponseID: r.Turn.Previous, ResponseStatus: r.Turn.Status,
-		CreatedAt: listedTime(createdAt), CompletedAt: listedTime(completedAt),
+		CreatedAt: listedTime(r.Listing.CreatedAt), CompletedAt: listedTime(r.Listing.CompletedAt),
 		UID: string(r.UID.Text()), Generation: r.Generation, ResourceVersion: r.Version(),
 	}
 }

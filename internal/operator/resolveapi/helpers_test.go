@@ -63,7 +63,7 @@ func makeConversation(turns ...*chain.Items) *resolve.Result {
 	for i, turn := range h.Turns {
 		h.Path = append(h.Path, &sessions.Record{
 			Turn:    chain.Turn{ID: turn.ResponseID, Status: "completed"},
-			Listing: &sessions.Listing{CreatedAt: created.Unix(), CompletedAt: created.Unix() + 1},
+			Listing: sessions.Listing{CreatedAt: created.Unix(), CompletedAt: created.Unix() + 1},
 		})
 		if i > 0 {
 			h.Path[i].Turn.Previous = h.Turns[i-1].ResponseID

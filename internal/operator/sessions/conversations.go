@@ -44,12 +44,9 @@ type Conversation struct {
 	Name string
 }
 
-// newListing returns the listing of a session with these fields of a spec, or nil if it has none of them.
-func newListing(conversationID, createdAt, completedAt gjson.Result) *Listing {
-	if conversationID.Str == "" && createdAt.Str == "" && completedAt.Str == "" {
-		return nil
-	}
-	listing := &Listing{CreatedAt: listedTime(createdAt), CompletedAt: listedTime(completedAt)}
+// newListing returns the listing of a session with these fields of a spec.
+func newListing(conversationID, createdAt, completedAt gjson.Result) Listing {
+	listing := Listing{CreatedAt: listedTime(createdAt), CompletedAt: listedTime(completedAt)}
 	if conversationID.Str != "" {
 		id := strings.Clone(conversationID.Str) // before its name, which may share its memory
 		listing.Conversation = &Conversation{ID: id, Name: v1alpha1.ObjectName(id)}
@@ -94,7 +91,7 @@ func listedBefore(a, b *Record) bool {
 
 // ConversationName returns the name of the object of the conversation that a session belongs to, or the empty string.
 func (r *Record) ConversationName() string {
-	if r.Listing == nil || r.Listing.Conversation == nil {
+	if r.Listing.Conversation == nil {
 		return ""
 	}
 	return r.Listing.Conversation.Name
@@ -102,14 +99,6 @@ func (r *Record) ConversationName() string {
 
 // isListed reports whether a session is in the list of its conversation.
 func (r *Record) isListed() bool { return r.ConversationName() != "" && r.InChain() }
-
-// Times returns the times of creation and completion in seconds since 1970, each sortedlist.Unknown if it is missing or invalid.
-func (r *Record) Times() (createdAt, completedAt int64) {
-	if r.Listing == nil {
-		return sortedlist.Unknown, sortedlist.Unknown
-	}
-	return r.Listing.CreatedAt, r.Listing.CompletedAt
-}
 
 // set adds a session, or replaces the one at its place.
 func (c *conversations) set(r *Record) {
@@ -134,7 +123,7 @@ func (c *conversations) find(name string, q sortedlist.Query, limit int) (found 
 	if c.tree == nil {
 		return nil
 	}
-	after := &Record{Listing: &Listing{Conversation: &Conversation{Name: name}, CreatedAt: q.After.Time}}
+	after := &Record{Listing: Listing{Conversation: &Conversation{Name: name}, CreatedAt: q.After.Time}}
 	after.Turn.ID = q.After.ID
 	collect := func(r *Record) bool {
 		if r.Listing.Conversation.Name != name {
@@ -153,18 +142,12 @@ func (c *conversations) find(name string, q sortedlist.Query, limit int) (found 
 	return found
 }
 
-// shared returns the listing, or nil, with the conversation of the sessions that are already in the view.
-func (c *conversations) shared(l *Listing) *Listing {
-	if l == nil || l.Conversation == nil {
-		return l
+// shared returns the conversation, or nil, as the sessions that are already in the view have it.
+func (c *conversations) shared(conversation *Conversation) *Conversation {
+	if conversation == nil {
+		return nil
 	}
-	first := c.first(l.Conversation.Name)
-	if first == nil || first == l.Conversation {
-		return l
-	}
-	shared := *l
-	shared.Conversation = first
-	return &shared
+	return cmp.Or(c.first(conversation.Name), conversation)
 }
 
 // first returns the conversation with an object name, or nil if it has no sessions.

@@ -187,7 +187,7 @@ func TestLongConversation(t *testing.T) {
 			delete(stored, id)
 		}
 		if random.IntN(4) > 0 {
-			r := &Record{Listing: &Listing{Conversation: &Conversation{ID: "c", Name: "c"}, CreatedAt: int64(random.IntN(20))}}
+			r := &Record{Listing: Listing{Conversation: &Conversation{ID: "c", Name: "c"}, CreatedAt: int64(random.IntN(20))}}
 			r.Turn.ID = id
 			stored[id] = r
 			c.set(r)
@@ -213,18 +213,18 @@ func TestLongConversation(t *testing.T) {
 func TestListing(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec string
-		want *Listing
+		want Listing
 	}{
-		"nothing":            {`{"responseID":"a"}`, nil},
-		"no conversation":    {`{"responseID":"a","createdAt":"1970-01-01T00:00:01Z"}`, &Listing{nil, 1, sortedlist.Unknown}},
-		"odd conversation":   {`{"responseID":"a","conversationID":["c_1"]}`, nil},
-		"no times":           {`{"responseID":"a","conversationID":"c_1"}`, &Listing{&Conversation{"c_1", "c.1"}, sortedlist.Unknown, sortedlist.Unknown}},
-		"hashed":             {`{"responseID":"a","conversationID":"c.1"}`, &Listing{&Conversation{"c.1", v1alpha1.ObjectName("c.1")}, sortedlist.Unknown, sortedlist.Unknown}},
-		"times":              {`{"responseID":"a","conversationID":"c","createdAt":"1970-01-01T00:00:01Z","completedAt":"1970-01-01T01:00:02+01:00"}`, &Listing{&Conversation{"c", "c"}, 1, 2}},
-		"before 1970":        {`{"responseID":"a","conversationID":"c","createdAt":"1969-12-31T23:59:59Z"}`, &Listing{&Conversation{"c", "c"}, -1, sortedlist.Unknown}},
-		"not times":          {`{"responseID":"a","conversationID":"c","createdAt":"today","completedAt":5}`, &Listing{&Conversation{"c", "c"}, sortedlist.Unknown, sortedlist.Unknown}},
-		"another year, UTC":  {`{"responseID":"a","conversationID":"c","createdAt":"9999-12-31T23:59:59-01:00"}`, &Listing{&Conversation{"c", "c"}, sortedlist.Unknown, sortedlist.Unknown}},
-		"unreadable, listed": {`{"responseID":"a","conversationID":"c","format":9,"createdAt":"1970-01-01T00:00:01Z"}`, &Listing{&Conversation{"c", "c"}, 1, sortedlist.Unknown}},
+		"nothing":            {`{"responseID":"a"}`, Listing{nil, sortedlist.Unknown, sortedlist.Unknown}},
+		"no conversation":    {`{"responseID":"a","createdAt":"1970-01-01T00:00:01Z"}`, Listing{nil, 1, sortedlist.Unknown}},
+		"odd conversation":   {`{"responseID":"a","conversationID":["c_1"]}`, Listing{nil, sortedlist.Unknown, sortedlist.Unknown}},
+		"no times":           {`{"responseID":"a","conversationID":"c_1"}`, Listing{&Conversation{"c_1", "c.1"}, sortedlist.Unknown, sortedlist.Unknown}},
+		"hashed":             {`{"responseID":"a","conversationID":"c.1"}`, Listing{&Conversation{"c.1", v1alpha1.ObjectName("c.1")}, sortedlist.Unknown, sortedlist.Unknown}},
+		"times":              {`{"responseID":"a","conversationID":"c","createdAt":"1970-01-01T00:00:01Z","completedAt":"1970-01-01T01:00:02+01:00"}`, Listing{&Conversation{"c", "c"}, 1, 2}},
+		"before 1970":        {`{"responseID":"a","conversationID":"c","createdAt":"1969-12-31T23:59:59Z"}`, Listing{&Conversation{"c", "c"}, -1, sortedlist.Unknown}},
+		"not times":          {`{"responseID":"a","conversationID":"c","createdAt":"today","completedAt":5}`, Listing{&Conversation{"c", "c"}, sortedlist.Unknown, sortedlist.Unknown}},
+		"another year, UTC":  {`{"responseID":"a","conversationID":"c","createdAt":"9999-12-31T23:59:59-01:00"}`, Listing{&Conversation{"c", "c"}, sortedlist.Unknown, sortedlist.Unknown}},
+		"unreadable, listed": {`{"responseID":"a","conversationID":"c","format":9,"createdAt":"1970-01-01T00:00:01Z"}`, Listing{&Conversation{"c", "c"}, 1, sortedlist.Unknown}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			raw := []byte(`{"metadata":{"name":"a","namespace":"ns"},"spec":` + tc.spec + `}`)
@@ -234,7 +234,7 @@ func TestListing(t *testing.T) {
 				t.Errorf("listing (-want +got):\n%s", diff)
 			}
 			want := ""
-			if tc.want != nil && tc.want.Conversation != nil {
+			if tc.want.Conversation != nil {
 				want = tc.want.Conversation.Name
 			}
 			if got := r.ConversationName(); got != want {

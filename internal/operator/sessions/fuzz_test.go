@@ -24,7 +24,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/tidwall/gjson"
-	"k8s.io/utils/ptr"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
@@ -60,8 +59,8 @@ func FuzzNewRecord(f *testing.F) {
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(chain.Items{})); diff != "" {
 			t.Errorf("the record or the items have changed with the memory of their object (-want +got):\n%s", diff)
 		}
-		if r.Turn.Unreadable != (r.Problem != nil) && r.Snapshot == nil {
-			t.Errorf("unreadable %t, with the problem %q", r.Turn.Unreadable, ptr.Deref(r.Problem, ""))
+		if r.Turn.Unreadable != (r.Problem() != "") && r.Snapshot() == nil {
+			t.Errorf("unreadable %t, with the problem %q", r.Turn.Unreadable, r.Problem())
 		}
 		object := &v1alpha1.ResponseSession{}
 		if json.Unmarshal(raw, object) != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
@@ -43,16 +44,11 @@ type Record struct {
 
 	// Turn is the session's node in its chain.
 	Turn chain.Turn
-	// Snapshot refers to the bodies, nil if they are in the object, and SnapshotBytes is their size.
-	Snapshot      *v1alpha1.SnapshotReference
+	// SnapshotBytes is the size of the bodies.
 	SnapshotBytes int64
-	// Listing is nil if the session has no times and belongs to no conversation.
-	Listing *Listing
-	// Problem is why the object itself makes its turn unreadable, nil if it does not. It quotes no body.
-	Problem *string
-	// Reported is the generation for which the object's SnapshotReadable condition is False, 0 if there is no such
-	// condition.
-	Reported int64
+	Listing       Listing
+	// Extra is nil if it would be empty.
+	Extra *Extra
 
 	// Written identifies the status that the object has.
 	Written Fingerprint
@@ -74,6 +70,35 @@ type Record struct {
 	// HasVerdict is set if the status was written for the object's generation.
 	HasVerdict bool
 }
+
+// Extra is the part of a record that few sessions have.
+type Extra struct {
+	// Snapshot refers to the bodies, nil if they are in the object.
+	Snapshot *v1alpha1.SnapshotReference
+	// Problem is why the object itself makes its turn unreadable, empty if it does not. It quotes no body.
+	Problem string
+	// Reported is the generation for which the object's SnapshotReadable condition is False, 0 if there is no such
+	// condition.
+	Reported int64
+}
+
+func newExtra(snapshot *v1alpha1.SnapshotReference, problem string, reported int64) *Extra {
+	if snapshot == nil && problem == "" && reported == 0 {
+		return nil
+	}
+	return &Extra{snapshot, problem, reported}
+}
+
+func (r *Record) extra() Extra { return ptr.Deref(r.Extra, Extra{}) }
+
+// Snapshot returns Extra.Snapshot.
+func (r *Record) Snapshot() *v1alpha1.SnapshotReference { return r.extra().Snapshot }
+
+// Problem returns Extra.Problem.
+func (r *Record) Problem() string { return r.extra().Problem }
+
+// Reported returns Extra.Reported.
+func (r *Record) Reported() int64 { return r.extra().Reported }
 
 // Seconds is a time as Kubernetes stores it, in seconds since 1970, and until 2106. The zero value is no time.
 type Seconds uint32
@@ -137,8 +162,8 @@ func newRecord(value gjson.Result, known func(namespace, name string) *Record, f
 	r.setStatus(status)
 	if known != nil {
 		if k := known(r.Namespace, r.Name); k != nil && k.SameSpec(&r.Object) && !r.mustBeRead(k) {
-			r.Name, r.Turn, r.Misnamed, r.Snapshot, r.SnapshotBytes, r.Problem = k.Name, k.Turn, k.Misnamed, k.Snapshot, k.SnapshotBytes, k.Problem
-			r.SpecNodes, r.Listing = k.SpecNodes, k.Listing
+			r.Name, r.Turn, r.Misnamed, r.SnapshotBytes, r.SpecNodes, r.Listing = k.Name, k.Turn, k.Misnamed, k.SnapshotBytes, k.SpecNodes, k.Listing
+			r.Extra = newExtra(k.Snapshot(), k.Problem(), r.Reported())
 			r.setRest(object, status)
 			return r, nil
 		}
@@ -165,12 +190,13 @@ func (r *Record) setSpec(spec gjson.Result, status *v1alpha1.ResponseSessionStat
 	r.Misnamed = r.Name != v1alpha1.ObjectName(r.Turn.ID)
 	r.Listing = newListing(small[7], createdAt, completedAt)
 	r.SpecNodes = int32(jsonvalue.Nodes(spec.Raw))
+	var external *v1alpha1.SnapshotReference
 	var bodies snapshot.Bodies
 	var problem string
 	switch {
 	case reference.IsObject():
-		r.Snapshot, problem = parseReference(reference)
-		r.SnapshotBytes = r.Snapshot.SizeBytes
+		external, problem = parseReference(reference)
+		r.SnapshotBytes = external.SizeBytes
 	case flatten < 0 && r.knownReadable(status):
 		r.SnapshotBytes = status.SnapshotBytes
 	case jsonvalue.IsString(packed):
@@ -183,9 +209,9 @@ func (r *Record) setSpec(spec gjson.Result, status *v1alpha1.ResponseSessionStat
 		bodies = snapshot.Bodies{Request: body(request), Response: body(response), Metadata: body(metadata)}
 		r.SnapshotBytes = int64(bodies.Size())
 	}
-	problem = cmp.Or(formatProblem(format, r.Snapshot), timeProblem("createdAt", createdAt), timeProblem("completedAt", completedAt), problem)
+	problem = cmp.Or(formatProblem(format, external), timeProblem("createdAt", createdAt), timeProblem("completedAt", completedAt), problem)
 	var items *chain.Items
-	if problem == "" && r.Snapshot == nil && r.InChain() {
+	if problem == "" && external == nil && r.InChain() {
 		var err error
 		if r.SnapshotBytes <= flatten {
 			items, err = chain.Flatten(bodies.Request, bodies.Response)
@@ -199,8 +225,9 @@ func (r *Record) setSpec(spec gjson.Result, status *v1alpha1.ResponseSessionStat
 			problem = err.Error()
 		}
 	}
+	r.Extra = newExtra(external, problem, r.Reported())
 	if problem != "" {
-		r.Turn.Unreadable, r.Problem = true, new(problem)
+		r.Turn.Unreadable = true
 		return nil
 	}
 	return items
@@ -217,19 +244,19 @@ func together(a, b string) (string, string) {
 // the order of the rules.
 func (r *Record) knownReadable(status *v1alpha1.ResponseSessionStatus) bool {
 	return status.ObservedGeneration == r.Generation && status.SnapshotBytes > 0 && status.BrokenAt != r.Turn.ID &&
-		r.Turn.Status == chain.StatusCompleted && r.Reported != r.Generation
+		r.Turn.Status == chain.StatusCompleted && r.Reported() != r.Generation
 }
 
 // mustBeRead reports whether a replica has reported that it could not read the bodies in the object since this one made its record of
 // them: an upgraded replica may be stricter.
 func (r *Record) mustBeRead(known *Record) bool {
-	return known.Snapshot == nil && r.Reported == r.Generation && known.Reported != r.Reported
+	return known.Snapshot() == nil && r.Reported() == r.Generation && known.Reported() != r.Reported()
 }
 
 // setRest sets the fields that are derived from the metadata and the status. It must be called after setSpec.
 func (r *Record) setRest(object parsed, status *v1alpha1.ResponseSessionStatus) {
 	r.setOwner(&object.meta)
-	if r.Snapshot != nil && r.Problem == nil {
+	if r.Snapshot() != nil && r.Problem() == "" {
 		r.Verified, r.Turn.Unreadable = r.verification(status)
 	}
 }
@@ -243,10 +270,12 @@ func (r *Record) verification(status *v1alpha1.ResponseSessionStatus) (verified,
 		return false, false
 	}
 	unreadable = condition.Reason == v1alpha1.ReasonSnapshotUnreadable && status.BrokenAt == r.Turn.ID
-	return status.SnapshotBytes > 0 && !unreadable && r.Reported != r.Generation, unreadable
+	return status.SnapshotBytes > 0 && !unreadable && r.Reported() != r.Generation, unreadable
 }
 
 func (r *Record) identity() uint64 { return r.UID.Identity() }
+
+func (r *Record) names() (id, previous string) { return r.Turn.ID, r.Turn.Previous }
 
 // InChain reports whether the session is part of a chain.
 func (r *Record) InChain() bool { return !r.Misnamed && !r.Deleting }
@@ -280,7 +309,7 @@ func (r *Record) WithStatus(status *v1alpha1.ResponseSessionStatus) *Record {
 // WithoutReport returns the record of an object whose SnapshotReadable condition is no longer False.
 func (r *Record) WithoutReport() *Record {
 	next := *r
-	next.Reported = 0
+	next.Extra = newExtra(r.Snapshot(), r.Problem(), 0)
 	return &next
 }
 
@@ -288,7 +317,7 @@ func (r *Record) setStatus(status *v1alpha1.ResponseSessionStatus) {
 	r.setVerdict(status)
 	report := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSnapshotReadable)
 	if report != nil && report.Status == metav1.ConditionFalse {
-		r.Reported = report.ObservedGeneration
+		r.Extra = newExtra(r.Snapshot(), r.Problem(), report.ObservedGeneration)
 	}
 }
 

@@ -45,8 +45,8 @@ func TestRecordKeeps(t *testing.T) {
 	}
 	want := []string{
 		"Namespace string", "Name string", "UID sessions.UID", "Generation int64", "ResourceVersion uint64", "ObjectBytes int32", "SpecNodes int32",
-		"Created sessions.Seconds", "Since sessions.Seconds", "Turn chain.Turn", "Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64",
-		"Listing *sessions.Listing", "Problem *string", "Reported int64", "Written sessions.Fingerprint", "ChainValid sessions.ConditionStatus",
+		"Created sessions.Seconds", "Since sessions.Seconds", "Turn chain.Turn", "SnapshotBytes int64", "Listing sessions.Listing",
+		"Extra *sessions.Extra", "Written sessions.Fingerprint", "ChainValid sessions.ConditionStatus",
 		"Misnamed bool", "Deleting bool", "HasOwner bool", "OmitOwner bool", "OutdatedOwner bool", "Verified bool", "HasVerdict bool",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -78,7 +78,7 @@ func TestRecordKeeps(t *testing.T) {
 		Created:  Seconds(created.Unix()),
 		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
 		HasOwner: true, OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
-		Listing:    &Listing{Conversation: &Conversation{ID: "conv_1", Name: "conv.1"}, CreatedAt: 1_700_000_000, CompletedAt: sortedlist.Unknown},
+		Listing:    Listing{Conversation: &Conversation{ID: "conv_1", Name: "conv.1"}, CreatedAt: 1_700_000_000, CompletedAt: sortedlist.Unknown},
 		ChainValid: conditionStatusOf(metav1.ConditionTrue), Since: Seconds(since.Unix()), Written: NewFingerprint(&o.Status),
 	}
 	if diff := cmp.Diff(wantRecord, kept); diff != "" {
@@ -104,14 +104,14 @@ func TestNewRecord(t *testing.T) {
 		"other status": {func(o *v1alpha1.ResponseSession) { o.Spec.ResponseStatus = "odd" }, func(s *Record) { s.Turn.Status = "odd" }},
 		"numeric input": {func(o *v1alpha1.ResponseSession) { o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)} }, func(s *Record) {
 			s.Turn.Unreadable, s.SnapshotBytes = true, 11
-			s.Problem = new("unable to read `input` of the request: must be a string or a list of objects: must be a list")
+			s.Extra = &Extra{Problem: "unable to read `input` of the request: must be a string or a list of objects: must be a list"}
 		}},
 		"newer bodies": {func(o *v1alpha1.ResponseSession) {
 			o.Spec.Format = 3
 			o.Spec.Request, o.Spec.CreatedAt = &runtime.RawExtension{Raw: []byte(`[5]`)}, nil
 		}, func(s *Record) {
 			s.Turn.Unreadable, s.SnapshotBytes = true, 3
-			s.Problem = new("its bodies are in format 3, and the operator reads formats up to 2: upgrade the operator")
+			s.Extra = &Extra{Problem: "its bodies are in format 3, and the operator reads formats up to 2: upgrade the operator"}
 		}},
 		"packed": {func(o *v1alpha1.ResponseSession) {
 			o.Spec.Format, o.Spec.Packed = 2, packed(`{"input":"hi"}`)
@@ -119,22 +119,21 @@ func TestNewRecord(t *testing.T) {
 		}, func(s *Record) { s.SnapshotBytes = 14 }},
 		"packed, not flattened": {func(o *v1alpha1.ResponseSession) { o.Spec.Packed = packed(`{"input":5}`) }, func(s *Record) {
 			s.Turn.Unreadable, s.SnapshotBytes = true, 11
-			s.Problem = new("unable to read `input` of the request: must be a string or a list of objects: must be a list")
+			s.Extra = &Extra{Problem: "unable to read `input` of the request: must be a string or a list of objects: must be a list"}
 		}},
 		"packed, damaged": {func(o *v1alpha1.ResponseSession) { o.Spec.Packed = packed(`{}`)[4:] }, func(s *Record) {
-			s.Turn.Unreadable, s.Problem = true, new("`spec.packed` is damaged")
+			s.Turn.Unreadable, s.Extra = true, &Extra{Problem: "`spec.packed` is damaged"}
 		}},
 		"packed, newer": {func(o *v1alpha1.ResponseSession) { o.Spec.Format, o.Spec.Packed = 3, "newer" }, func(s *Record) {
-			s.Turn.Unreadable, s.Problem = true, new("its bodies are in format 3, and the operator reads formats up to 2: upgrade the operator")
+			s.Turn.Unreadable, s.Extra = true, &Extra{Problem: "its bodies are in format 3, and the operator reads formats up to 2: upgrade the operator"}
 		}},
 		"newer snapshot": {func(o *v1alpha1.ResponseSession) {
 			o.Spec.Snapshot = &v1alpha1.SnapshotReference{Store: "Cold", Key: "f2.key", SizeBytes: 9, Format: 2}
 			o.Status.ObservedGeneration, o.Status.SnapshotBytes = 1, 9 // a newer operator has read it
 			o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionChainValid, Reason: v1alpha1.ReasonResolved}}
 		}, func(s *Record) {
-			s.Snapshot = &v1alpha1.SnapshotReference{Store: "Cold", Key: "f2.key", SizeBytes: 9, Format: 2}
 			s.Turn.Unreadable, s.SnapshotBytes = true, 9
-			s.Problem = new("its snapshot is in format 2, and the operator reads formats up to 1: upgrade the operator")
+			s.Extra = &Extra{Snapshot: &v1alpha1.SnapshotReference{Store: "Cold", Key: "f2.key", SizeBytes: 9, Format: 2}, Problem: "its snapshot is in format 2, and the operator reads formats up to 1: upgrade the operator"}
 		}},
 		"format of this build": {func(o *v1alpha1.ResponseSession) { o.Spec.Format = 1 }, func(*Record) {}},
 		"outdated owner": {func(o *v1alpha1.ResponseSession) {
@@ -157,7 +156,8 @@ func TestNewRecord(t *testing.T) {
 	}
 	wantExternal := func(verified, unreadable bool) func(*Record) {
 		return func(s *Record) {
-			s.Snapshot, s.SnapshotBytes, s.Verified, s.Turn.Unreadable = ref, 9, verified, unreadable
+			s.Extra = newExtra(ref, "", s.Reported())
+			s.SnapshotBytes, s.Verified, s.Turn.Unreadable = 9, verified, unreadable
 		}
 	}
 	const resolved, unreadable = v1alpha1.ReasonResolved, v1alpha1.ReasonSnapshotUnreadable
@@ -187,7 +187,7 @@ func TestNewRecord(t *testing.T) {
 			tc.change(o)
 			want := &Record{
 				Object: Object{Namespace: "ns", Name: "resp.1", UID: NewUID("uid-of-resp.1"), Generation: 1, ResourceVersion: 3},
-				Turn:   chain.Turn{ID: "resp_1", Status: "completed"},
+				Turn:   chain.Turn{ID: "resp_1", Status: "completed"}, Listing: Listing{nil, sortedlist.Unknown, sortedlist.Unknown},
 			}
 			want.ObjectBytes, want.SpecNodes = int32(len(encoded(o).Raw)), int32(jsonvalue.Nodes(encoded(o).Get("spec").Raw))
 			want.setStatus(&o.Status)

@@ -33,7 +33,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
@@ -161,7 +160,7 @@ func TestList(t *testing.T) {
 		t.Fatalf("unexpected list %+v", list)
 	}
 	for i, want := range []string{"`spec.completedAt` is not an RFC 3339 time", ""} {
-		if problem := ptr.Deref(list.Items[i].Object.(*item).record.Problem, ""); problem != want {
+		if problem := list.Items[i].Object.(*item).record.Problem(); problem != want {
 			t.Errorf("item %d has the problem %q, want %q", i, problem, want)
 		}
 	}

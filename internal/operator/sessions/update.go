@@ -63,7 +63,7 @@ func (v *View) lockOrAdd(name string) *namespaceView {
 		v.mu.Lock()
 		if v.namespaces[name] == nil {
 			v.namespaces[name] = &namespaceView{
-				name: name, index: chain.NewIndex(v.maxDepth, (*Record).identity), others: map[string]*Record{},
+				name: name, index: chain.NewIndex(v.maxDepth, (*Record).identity, (*Record).names), others: map[string]*Record{},
 				release: v.release,
 			}
 		}
@@ -112,7 +112,7 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	if parent, found := ns.index.Get(r.Turn.Previous); found {
 		r.Turn.Previous = parent.Turn.ID // share one string
 	}
-	r.Listing = ns.conversations.shared(r.Listing)
+	r.Listing.Conversation = ns.conversations.shared(r.Listing.Conversation)
 	e := &effect{name: r.Name}
 	created := old == nil || old.UID != r.UID
 	// An object that was deleted and created again while the watch was interrupted may have another ID under its name.
@@ -133,14 +133,15 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 // HasSnapshotOf reports whether both are records of the same session with the same snapshot, whose content never changes. The rest of the spec may
 // differ: a tenant can change that much faster than a large snapshot can be read.
 func (r *Record) HasSnapshotOf(old *Record) bool {
-	return r.UID == old.UID && r.Snapshot != nil && old.Snapshot != nil && *r.Snapshot == *old.Snapshot
+	reference, known := r.Snapshot(), old.Snapshot()
+	return r.UID == old.UID && reference != nil && known != nil && *reference == *known
 }
 
 // carryOver returns the record with the known state of its snapshot if that is newer than the state recorded in its status. A
 // new report that the snapshot is unreadable takes precedence over both.
 func (r *Record) carryOver(old *Record) *Record {
-	reported := r.Reported == r.Generation && old.Reported != r.Reported
-	if !r.HasSnapshotOf(old) || old.Problem != nil || r.Verified || r.Turn.Unreadable || reported {
+	reported := r.Reported() == r.Generation && old.Reported() != r.Reported()
+	if !r.HasSnapshotOf(old) || old.Problem() != "" || r.Verified || r.Turn.Unreadable || reported {
 		return r
 	}
 	next := *r
@@ -153,7 +154,7 @@ func (r *Record) carryOver(old *Record) *Record {
 // reported as unreadable since the record was read: then it must be read again.
 func (v *View) SetReadable(r *Record, readable bool) {
 	v.update(r, func(next *Record) (changed bool) {
-		if next.Reported != r.Reported {
+		if next.Reported() != r.Reported() {
 			return false
 		}
 		changed = next.Verified != readable || next.Turn.Unreadable == readable

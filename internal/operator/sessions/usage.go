@@ -95,8 +95,8 @@ func (ns *namespaceView) usage() Usage { return Usage{Sessions: ns.sessions, Byt
 // storedBytes returns the number of bytes that a session adds to Usage.Bytes.
 func (r *Record) storedBytes() int64 {
 	bytes := int64(r.ObjectBytes)
-	if r.Snapshot != nil && r.Snapshot.Store == v1alpha1.SnapshotStoreBlob {
-		bytes += max(0, min(r.Snapshot.StoredBytes, maxBucketBytes))
+	if s := r.Snapshot(); s != nil && s.Store == v1alpha1.SnapshotStoreBlob {
+		bytes += max(0, min(s.StoredBytes, maxBucketBytes))
 	}
 	return bytes
 }

@@ -24,8 +24,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/ptr"
-
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/broadcast"
 	"github.com/catena-dev/catena/internal/chain"
@@ -123,7 +121,11 @@ type ReleaseFunc func(namespace, key string)
 
 // replaced calls the function if the next record of a session, or nil if it is deleted, does not refer to the snapshot of the old one.
 func (release ReleaseFunc) replaced(namespace string, old, next *Record) {
-	if s := old.Snapshot; s != nil && (next == nil || next.Snapshot == nil || next.Snapshot.Key != s.Key || next.Snapshot.Store != s.Store) {
+	s := old.Snapshot()
+	if s == nil {
+		return
+	}
+	if next == nil || next.Snapshot() == nil || next.Snapshot().Key != s.Key || next.Snapshot().Store != s.Store {
 		release(namespace, s.Key)
 	}
 }
@@ -278,7 +280,7 @@ func (ns *namespaceView) verdict(r *Record, maxDepth int) Verdict {
 	}
 	// The message goes into a status, which is not rewritten if an ancestor changes from queued to in_progress.
 	if verdict.BrokenAt == r.Turn.ID {
-		verdict.Explanation.Status, verdict.Explanation.Problem = r.Turn.Status, ptr.Deref(r.Problem, "")
+		verdict.Explanation.Status, verdict.Explanation.Problem = r.Turn.Status, r.Problem()
 	}
 	return verdict
 }
@@ -304,7 +306,7 @@ func (v *View) External() []*Record {
 	var external []*Record
 	v.readAll(func(ns *namespaceView) {
 		for r := range ns.all() {
-			if r.Snapshot != nil {
+			if r.Snapshot() != nil {
 				external = append(external, r)
 			}
 		}
