@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
 // inClusterVariable is set in all Pods.
@@ -54,10 +55,6 @@ const (
 	routeTimeout   = 10 * time.Second
 	connectTimeout = time.Second
 )
-
-// frameBytes is the largest HTTP/2 frame that is accepted. A history is sent in frames of up to 64 KiB, the size in which the operator
-// writes it. In those of 16 KiB, Go's default, one of 256 KiB takes half as long again.
-const frameBytes = 64 << 10
 
 // router sends requests to the operator's Service. While that cannot be reached, it sends them through the kube-apiserver, so that no
 // request fails because of the route. It is safe for concurrent use.
@@ -204,12 +201,7 @@ func (r *router) discover(ctx context.Context, known *route) (*route, error) {
 	if err := tls.Client(connection, config).HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
-	return &route{*service, &http.Transport{
-		DialContext: r.dial, TLSClientConfig: config, TLSHandshakeTimeout: connectTimeout, ForceAttemptHTTP2: true, DisableCompression: true,
-		// The pings are those of client-go, to notice that a connection is lost.
-		HTTP2:           &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, MaxReadFrameSize: frameBytes},
-		IdleConnTimeout: 90 * time.Second,
-	}}, nil
+	return &route{*service, kubeclient.NewDirectTransport(config, r.dial, connectTimeout)}, nil
 }
 
 // service reads the APIService.

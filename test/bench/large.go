@@ -30,7 +30,6 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil/s3test"
 	"github.com/catena-dev/catena/store"
-	"github.com/catena-dev/catena/store/kube"
 )
 
 const (
@@ -138,12 +137,7 @@ func (b *bench) largeStore(ctx context.Context, namespace, bucket string, turn s
 	if err := b.createNamespace(ctx, namespace); err != nil {
 		return nil, nil, err
 	}
-	options, err := b.podOptions(ctx, namespace)
-	if err != nil {
-		return nil, nil, err
-	}
-	options.SnapshotStore = bucket
-	s, err := kube.Open(ctx, options)
+	s, err := b.openInPod(ctx, namespace, bucket)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -28,7 +28,6 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/store"
-	"github.com/catena-dev/catena/store/kube"
 )
 
 const (
@@ -60,11 +59,8 @@ func loadExperiment(ctx context.Context, b *bench) error {
 		if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, namespace, "status.rootResponseID="); err != nil {
 			return err
 		}
-		options, err := b.podOptions(ctx, namespace)
-		if err != nil {
-			return err
-		}
-		if stores[i], err = kube.Open(ctx, options); err != nil {
+		var err error
+		if stores[i], err = b.openInPod(ctx, namespace, ""); err != nil {
 			return err
 		}
 		defer func() { _ = stores[i].Close() }()

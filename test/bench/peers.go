@@ -22,12 +22,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
-	"k8s.io/client-go/rest"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/catena-dev/catena/internal/chain"
@@ -154,20 +156,27 @@ func (b *bench) openStore(ctx context.Context, namespace string) (*store.Store, 
 	if err := b.createNamespace(ctx, namespace); err != nil {
 		return nil, err
 	}
-	options, err := b.podOptions(ctx, namespace)
+	return b.openInPod(ctx, namespace, "")
+}
+
+// openInPod opens the store of a namespace as in a Pod: with the credentials of a service account, and resolving directly.
+func (b *bench) openInPod(ctx context.Context, namespace, bucket string) (_ *store.Store, err error) {
+	config, err := b.env.PodConfig(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-	return kube.Open(ctx, options)
-}
-
-// podOptions returns the options of a store that is used as in a Pod: with the credentials of a service account of the namespace, and
-// resolving directly.
-func (b *bench) podOptions(ctx context.Context, namespace string) (kube.Options, error) {
-	config, err := b.env.PodConfig(ctx, namespace)
-	return kube.Options{
-		Config: config, Namespace: namespace, ResolveHost: b.operatorHost(), ResolveTLS: rest.TLSClientConfig{CAFile: b.env.ResolveCAFile},
-	}, err
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if strings.Contains(address, ".svc:") { // the operator's Service, whose name does not resolve outside a cluster
+			address = net.JoinHostPort("127.0.0.1", strconv.Itoa(b.operator.Port))
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+	const inCluster = "KUBERNETES_SERVICE_HOST"
+	if err := os.Setenv(inCluster, "127.0.0.1"); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.Unsetenv(inCluster)) }()
+	return kube.Open(ctx, kube.Options{Config: config, Namespace: namespace, SnapshotStore: bucket})
 }
 
 func openSQLite(ctx context.Context, dir string) (peer, error) {

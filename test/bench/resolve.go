@@ -18,8 +18,12 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 
 	"k8s.io/client-go/rest"
 
@@ -157,7 +161,7 @@ func (b *bench) byLength(ctx context.Context, direct rest.Interface) error {
 	return nil
 }
 
-// clients returns clients of the kube-apiserver and of the operator's Service, with the rights of a gateway in a namespace.
+// clients returns clients of the kube-apiserver and of the operator's Service, as a gateway in a Pod has them, with its rights in a namespace.
 func (b *bench) clients(ctx context.Context, namespace string) (through, direct rest.Interface, err error) {
 	config, err := b.env.PodConfig(ctx, namespace)
 	if err != nil {
@@ -166,10 +170,24 @@ func (b *bench) clients(ctx context.Context, namespace string) (through, direct 
 	if through, err = kubeclient.New(config); err != nil {
 		return nil, nil, err
 	}
-	config = rest.CopyConfig(config)
-	config.Host, config.TLSClientConfig = b.operatorHost(), rest.TLSClientConfig{CAFile: b.env.ResolveCAFile}
-	direct, err = kubeclient.New(config)
+	direct, err = directClient(b.operatorHost(), b.env.ResolveCAFile, config.BearerToken)
 	return through, direct, err
+}
+
+// directClient returns a client with the transport that a Pod uses for the operator's Service.
+func directClient(host, caFile, token string) (rest.Interface, error) {
+	ca, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("%s has no certificate", caFile)
+	}
+	dial := (&net.Dialer{}).DialContext
+	return kubeclient.New(&rest.Config{
+		Host: host, BearerToken: token, Transport: kubeclient.NewDirectTransport(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, dial, 0),
+	})
 }
 
 // operatorHost is the address of the operator's Service.

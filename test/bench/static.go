@@ -28,8 +28,6 @@ import (
 	"path/filepath"
 
 	"k8s.io/client-go/rest"
-
-	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
 // The files that a static server reads and writes in its directory.
@@ -58,9 +56,7 @@ func startStatic(ctx context.Context, body []byte) (client rest.Interface, stop 
 		return nil, nil, err
 	}
 	err = untilReady(ctx, func() (err error) {
-		client, err = kubeclient.New(&rest.Config{
-			Host: "https://" + net.JoinHostPort("127.0.0.1", port), TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(dir, staticCA)},
-		})
+		client, err = directClient("https://"+net.JoinHostPort("127.0.0.1", port), filepath.Join(dir, staticCA), "")
 		if err != nil {
 			return err
 		}
