@@ -148,7 +148,11 @@ func (s *blobStore) readUpTo(ctx context.Context, name string, limit int64) ([]b
 			return nil, err
 		}
 		defer func() { _ = reader.Close() }()
-		return io.ReadAll(io.LimitReader(reader, limit))
+		// A buffer that grows is copied, and takes several times as much memory. Not every server says the size.
+		var data bytes.Buffer
+		data.Grow(int(max(0, min(limit, reader.Size()))) + bytes.MinRead)
+		_, err = data.ReadFrom(io.LimitReader(reader, limit))
+		return data.Bytes(), err
 	})
 }
 

@@ -69,7 +69,7 @@ func encode(ctx context.Context, w io.Writer, bodies Bodies) (*v1alpha1.Snapshot
 		err := metered.Process(ctx, len(piece), func() error {
 			must(io.ReadFull(plain, piece))
 			must(hash.Write(piece))
-			frame = encoder.EncodeAll(piece, frame[:0])
+			frame = snapshotEncoder.EncodeAll(piece, frame[:0])
 			return nil
 		})
 		if err != nil {
@@ -244,7 +244,7 @@ func unexpected(err error) error {
 // Pack returns bodies of at most v1alpha1.MaxPackedBytes in the form in which they stand in an object.
 func Pack(bodies Bodies) string {
 	plain := slices.Concat(headerLine(bodies), bodies.Request, bodies.Response, bodies.Metadata)
-	compressed := encoder.EncodeAll(plain, make([]byte, 0, len(plain)))
+	compressed := packEncoder.EncodeAll(plain, make([]byte, 0, len(plain)))
 	return base64.StdEncoding.EncodeToString(pad(compressed, (len(plain)-freeExpansion+maxExpansion-1)/maxExpansion))
 }
 
@@ -344,11 +344,18 @@ func split(plain []byte) (Bodies, error) {
 }
 
 var (
-	// Base64 images rarely repeat, but use only six bits of each byte, so that entropy coding alone is worth it. A single segment has
-	// its size in its header, however small it is.
-	encoder = must(zstd.NewWriter(nil, zstd.WithAllLitEntropyCompression(true), zstd.WithSingleSegment(true), zstd.WithWindowSize(frameBytes)))
-	decoder = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true)))
+	// Objects are small, and etcd's space is scarce. Snapshots are large, and a turn waits while they are compressed.
+	packEncoder     = newEncoder(zstd.SpeedDefault)
+	snapshotEncoder = newEncoder(zstd.SpeedFastest)
+	decoder         = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true)))
 )
+
+// newEncoder returns an encoder. Base64 images rarely repeat, but use only six bits of each byte, so that entropy coding alone is worth it. A
+// single segment has its size in its header, however small it is.
+func newEncoder(level zstd.EncoderLevel) *zstd.Encoder {
+	return must(zstd.NewWriter(nil, zstd.WithEncoderLevel(level), zstd.WithAllLitEntropyCompression(true), zstd.WithSingleSegment(true),
+		zstd.WithWindowSize(frameBytes)))
+}
 
 // must panics on errors that cannot occur: the options of the coders are constant, a header has only numbers, and bodies are in memory.
 func must[T any](value T, err error) T {

@@ -184,7 +184,7 @@ func TestDecode(t *testing.T) {
 
 // FuzzReadFrames: any data is an error or comes back in frames, and what the decompressor accepts is no error.
 func FuzzReadFrames(f *testing.F) {
-	f.Add(encoder.EncodeAll([]byte("hello"), encoder.EncodeAll(nil, nil)))
+	f.Add(packEncoder.EncodeAll([]byte("hello"), packEncoder.EncodeAll(nil, nil)))
 	f.Add(repeated(3))
 	f.Add(pad(nil, 20))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -242,12 +242,12 @@ func TestUnpack(t *testing.T) {
 		"no base64":      {"{}", "base64"},
 		"no base64 soon": {largest[:1000] + "!" + largest[1001:], "base64"},
 		"not compressed": {encoded([]byte("hello, world")), "magic"},
-		"larger":         {encoded(encoder.EncodeAll(slices.Concat(noise, noise), nil)), "do not declare a size"},
+		"larger":         {encoded(packEncoder.EncodeAll(slices.Concat(noise, noise), nil)), "do not declare a size"},
 		"bomb":           {uniform[:len(uniform)/4*3], "do not declare a size"},
 		"no size":        {encoded(repeated(1000)), "do not declare a size"},
 		"another size":   {encoded(append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x09}, repeated(4)[6:]...)), "window size exceeded"},
 		"cut":            {largest[:len(largest)/8*4], "EOF"},
-		"no header":      {encoded(encoder.EncodeAll([]byte("hello"), nil)), "header"},
+		"no header":      {encoded(packEncoder.EncodeAll([]byte("hello"), nil)), "header"},
 		"damaged":        {largest[:1000] + strings.Repeat("A", 4) + largest[1004:], "CRC"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -209,12 +209,12 @@ func TestEveryFlippedByte(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	plain := func(text string) (stored []byte, change func(*v1alpha1.SnapshotReference)) {
 		sum := sha256.Sum256([]byte(text))
-		return encoder.EncodeAll([]byte(text), nil), func(ref *v1alpha1.SnapshotReference) {
+		return snapshotEncoder.EncodeAll([]byte(text), nil), func(ref *v1alpha1.SnapshotReference) {
 			ref.SizeBytes, ref.SHA256 = int64(len(text)), hex.EncodeToString(sum[:])
 		}
 	}
 	keep := func(*v1alpha1.SnapshotReference) {}
-	bomb := encoder.EncodeAll(make([]byte, 64<<20), nil)
+	bomb := snapshotEncoder.EncodeAll(make([]byte, 64<<20), nil)
 	cases := map[string]struct {
 		stored func() ([]byte, func(*v1alpha1.SnapshotReference))
 		want   string
