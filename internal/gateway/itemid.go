@@ -357,6 +357,12 @@ func completeItem(o *object, kind, status string) {
 	if kind == "message" || kind == "tool_search_output" || content == "output" || strings.HasSuffix(kind, "_call") {
 		o.setMissing("status", quote(status))
 	}
+	switch {
+	case kind == "shell_call" && jsonvalue.IsObject(o.raw("action")):
+		o.set("action", withDefaults(o.raw("action"), shellMembers))
+	case kind == "tool_search_call" && o.get("call_id").Str != "":
+		o.setMissing("execution", `"client"`) // the server's calls have no ID
+	}
 	for _, m := range itemMembers[kind] {
 		o.setMissing(m.name, m.missing)
 	}
@@ -370,9 +376,14 @@ var itemMembers = map[string][]memberDefault{
 	"image_generation_call": {{"result", "null"}},
 	"mcp_list_tools":        {{"tools", "[]"}},
 	"reasoning":             {{"summary", "[]"}},
+	"shell_call":            {{"environment", "null"}},
 	"shell_call_output":     {{"max_output_length", "null"}},
+	"tool_search_call":      {{"execution", `"server"`}, {"call_id", "null"}},
 	"tool_search_output":    {{"execution", `"client"`}, {"call_id", "null"}},
 }
+
+// shellMembers are the members that the action of a shell_call always has.
+var shellMembers = []memberDefault{{"max_output_length", "null"}, {"timeout_ms", "null"}}
 
 // partMembers are the members that OpenAI's parts of a message, or of the output of a call, always have, by type.
 var partMembers = map[string][]memberDefault{

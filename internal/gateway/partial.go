@@ -53,8 +53,10 @@ type outputItem struct {
 	// index is the output index.
 	index int64
 	raw   string
-	// kind is the type of the item, and call the engine's ID of the call that it is, or is the output of.
+	// kind is the type of the item, and call the engine's first ID of the call that it is, or is the output of.
 	kind, call string
+	// renamed is the ID that the engine has given the call since, if it is another one.
+	renamed string
 	// shownID is the ID that the client sees, once it is known.
 	shownID string
 	// done is set once the item is finished. Until then, it is as it was added, without its content.
@@ -117,7 +119,7 @@ func (p *partial) unnamedSlot(kind string, data *object) int {
 		return len(p.output)
 	case eventItemDone:
 		item := data.raw("item")
-		call, kind := gjson.Get(item, "call_id").Str, itemType(item)
+		call, kind := callOf(item), itemType(item)
 		sameCall := func(i outputItem) bool { return !i.done && call != "" && i.call == call }
 		sameType := func(i outputItem) bool { return !i.done && i.kind == kind }
 		for _, same := range []func(outputItem) bool{sameCall, sameType} {
@@ -181,21 +183,87 @@ func (p *partial) add(kind string, data *object, slot int, maxBytes int64, hold 
 	}
 	added := &p.output[slot]
 	added.raw, added.done = strings.Clone(item), kind == eventItemDone
-	added.kind = itemType(added.raw)
-	added.call, _, _ = parseSuffix(gjson.Get(added.raw, "call_id").Str)
+	added.kind, added.call = itemType(added.raw), callOf(added.raw)
 	return nil
 }
 
-// find returns the position in the events of an item at a position of the final output, or -1. That is the same one, unless an item of the same
-// type at another position has its ID: the final output may lack items, or have them in another order.
-func (p *partial) find(i int, item string) int {
-	id, kind := gjson.Get(item, "id").Str, itemType(item)
-	same := func(o outputItem) bool { return id != "" && o.id == id && o.kind == kind }
-	if i < len(p.output) && same(p.output[i]) {
-		return i
+// isCall reports whether the items of a type are calls.
+func isCall(kind string) bool { return strings.HasSuffix(kind, "_call") }
+
+// callOf returns the engine's ID of the call that an item is, or is the output of, or "".
+func callOf(item string) string {
+	call, _, _ := parseSuffix(gjson.Get(item, "call_id").Str)
+	return call
+}
+
+// keepCall returns the item of an event, whose position is slot, with the first ID of the call that it is, or is the output of. Some engines, such
+// as vLLM, give a call several IDs, and its client uses the one that it has seen. It calls hold before it allocates memory that is kept.
+func (p *partial) keepCall(slot int, item string, hold func(bytes int64) error) (string, error) {
+	kind, call := itemType(item), callOf(item)
+	switch {
+	case call == "":
+	case !isCall(kind):
+		for _, o := range p.output {
+			if o.renamed == call {
+				return withMember(item, "call_id", quote(o.call)), nil
+			}
+		}
+	case slot < len(p.output) && p.output[slot].kind == kind && p.output[slot].call != "" && p.output[slot].call != call:
+		if err := hold(int64(len(call))); err != nil {
+			return "", err
+		}
+		p.bytes += int64(len(call))
+		p.output[slot].renamed = strings.Clone(call)
+		return withMember(item, "call_id", quote(p.output[slot].call)), nil
 	}
-	if j := slices.IndexFunc(p.output, same); j >= 0 {
-		return j
+	return item, nil
+}
+
+// renamedCalls returns the first IDs of the calls of the final output that have other ones in it, by these.
+func (p *partial) renamedCalls(output string) map[string]string {
+	renamed, named := map[string]string{}, make([]bool, len(p.output))
+	var others []struct {
+		at   int
+		call string
+	}
+	i := 0
+	for _, item := range jsonvalue.Elements(output) {
+		if call := callOf(item); call != "" && isCall(itemType(item)) {
+			switch at := p.find(i, item); {
+			case at < 0:
+			case p.output[at].call == call:
+				named[at] = true
+			default:
+				others = append(others, struct {
+					at   int
+					call string
+				}{at, call})
+			}
+		}
+		i++
+	}
+	for _, other := range others {
+		if first := p.output[other.at].call; first != "" && !named[other.at] {
+			renamed[other.call], named[other.at] = first, true
+		}
+	}
+	return renamed
+}
+
+// find returns the position in the events of an item at a position of the final output, or -1. That is the same one, unless an item of the same
+// type at another position has its ID, or that of its call: the final output may lack items, or have them in another order.
+func (p *partial) find(i int, item string) int {
+	id, call, kind := gjson.Get(item, "id").Str, callOf(item), itemType(item)
+	for _, same := range []func(o outputItem) bool{
+		func(o outputItem) bool { return id != "" && o.id == id && o.kind == kind },
+		func(o outputItem) bool { return call != "" && o.call == call && o.kind == kind },
+	} {
+		if i < len(p.output) && same(p.output[i]) {
+			return i
+		}
+		if j := slices.IndexFunc(p.output, same); j >= 0 {
+			return j
+		}
 	}
 	if i < len(p.output) && p.output[i].kind == kind {
 		return i

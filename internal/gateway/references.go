@@ -314,14 +314,17 @@ func (k *knownItems) beginsWith(items []inputItem, h *store.History) (bool, erro
 	return true, nil
 }
 
-// sameItem reports whether a client has sent back a stored item. It may have left out members without a value or with a default, or written a
-// message in its short form.
+// sameItem reports whether a client has sent back a stored item. It may have left out members without a value or with a default, written a
+// message in its short form, or the arguments of a function in another form of JSON, as the AI SDK does.
 func (c *call) sameItem(sent, stored string) (bool, error) {
 	if sent == stored {
 		return true, nil
 	}
 	const copies = 4
 	costs := copies*(int64(len(sent)+len(stored))+partsGrowth(sent)+partsGrowth(stored)) + jsonvalue.EqualMemory(jsonvalue.Bytes(sent))
+	if itemType(sent) == functionCall {
+		costs += jsonvalue.EqualMemory(jsonvalue.Bytes(gjson.Get(sent, "arguments").Str))
+	}
 	if err := c.hold(costs); err != nil {
 		return false, err
 	}
@@ -329,7 +332,10 @@ func (c *call) sameItem(sent, stored string) (bool, error) {
 	return jsonvalue.Equal(jsonvalue.Bytes(canonical(sent)), jsonvalue.Bytes(canonical(stored))), nil
 }
 
-// canonical returns an item without its ID, with all that it has when it is listed, and without members that are empty.
+const functionCall = "function_call"
+
+// canonical returns an item without its ID, with all that it has when it is listed, and without members that are empty. The arguments of a
+// function are JSON in it.
 func canonical(item string) string {
 	o, err := objectOf(item)
 	if err != nil {
@@ -338,6 +344,9 @@ func canonical(item string) string {
 	completeItem(o, itemType(item), store.StatusCompleted)
 	o.remove("id")
 	o.remove("status")
+	if arguments := o.get("arguments").Str; itemType(item) == functionCall && jsonvalue.IsObject(arguments) && jsonvalue.Validate([]byte(arguments)) == nil {
+		o.set("arguments", arguments)
+	}
 	for _, name := range []string{"content", "output"} {
 		if parts := o.raw(name); jsonvalue.IsList(parts) {
 			o.set(name, completeList(parts, func(part string) string {

@@ -79,6 +79,32 @@ func (f *fixture) ask(items ...string) (response reply, engine string) {
 	return r, gjson.Get(sent, "input").Raw
 }
 
+// TestArgumentsInOtherForm: a client that has parsed the arguments of a function sends them back in another form.
+func TestArgumentsInOtherForm(t *testing.T) {
+	const arguments = `"{\"city\": \"Bonn \\u00fc\", \"days\": 1.0}"`
+	for name, tc := range map[string]struct {
+		arguments string
+		want      bool
+	}{
+		"same":          {arguments, true},
+		"another form":  {`"{\"city\":\"Bonn ü\",\"days\":1}"`, true},
+		"another value": {`"{\"city\":\"Bonn\",\"days\":1}"`, false},
+		"not JSON":      {`"{\"city\":\"Bonn ü\",\"days\":1"`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, itemEngine(`{"type":"function_call","id":"fc_1","call_id":"call_1","name":"f","arguments":`+arguments+`}`))
+			first, _ := f.ask(userA)
+			callID := first.get("output.0.call_id")
+			second, _ := f.ask(userA, `{"type":"function_call","call_id":"`+callID+`","name":"f","arguments":`+tc.arguments+`}`,
+				`{"type":"function_call_output","call_id":"`+callID+`","output":"rain"}`)
+			saved := f.saved(second.get("id"))
+			if got := saved.PreviousResponseID == first.get("id"); got != tc.want {
+				t.Errorf("saved after %q: %s", saved.PreviousResponseID, saved.Request)
+			}
+		})
+	}
+}
+
 // TestInputIsConversation: an input that begins with a stored conversation continues it, and only the rest is stored.
 func TestInputIsConversation(t *testing.T) {
 	for name, tc := range map[string]struct {

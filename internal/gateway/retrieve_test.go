@@ -271,6 +271,18 @@ func TestListedItems(t *testing.T) {
 			`{"type":"shell_call_output","call_id":"c","output":[]}`,
 			`{"type":"shell_call_output","call_id":"c","output":[],"id":"item_r_2","status":"completed","max_output_length":null}`,
 		},
+		"call of a shell": {
+			`{"type":"shell_call","call_id":"c","action":{"commands":["ls"]}}`,
+			`{"type":"shell_call","call_id":"c","action":{"commands":["ls"],"max_output_length":null,"timeout_ms":null},"id":"item_r_2","status":"completed","environment":null}`,
+		},
+		"search of tools": {
+			`{"type":"tool_search_call","arguments":{}}`,
+			`{"type":"tool_search_call","arguments":{},"id":"item_r_2","status":"completed","execution":"server","call_id":null}`,
+		},
+		"search of tools by the client": {
+			`{"type":"tool_search_call","call_id":"c","arguments":{}}`,
+			`{"type":"tool_search_call","call_id":"c","arguments":{},"id":"item_r_2","status":"completed","execution":"client"}`,
+		},
 		"unknown type":   {`{"type":"new_thing", "id" : "a"}`, `{"type":"new_thing","id":"item_r_2"}`},
 		"duplicate keys": {`{"role":"user","role":"user","id":"a","content":"a"}`, `{"role":"user","role":"user","id":"msg_r_2","content":"a"}`},
 		"empty":          {`{ }`, `{"id":"item_r_2"}`},

@@ -26,6 +26,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
@@ -40,16 +42,18 @@ const (
 
 // terminalEvents maps the events that end a response to its status.
 var terminalEvents = map[string]string{
-	"response.completed":  store.StatusCompleted,
-	"response.incomplete": store.StatusIncomplete,
-	eventFailed:           store.StatusFailed,
+	eventCompleted:  store.StatusCompleted,
+	eventIncomplete: store.StatusIncomplete,
+	eventFailed:     store.StatusFailed,
 }
 
 const (
-	eventItemAdded = "response.output_item.added"
-	eventItemDone  = "response.output_item.done"
-	eventFailed    = "response.failed"
-	eventError     = "error"
+	eventItemAdded  = "response.output_item.added"
+	eventItemDone   = "response.output_item.done"
+	eventCompleted  = "response.completed"
+	eventIncomplete = "response.incomplete"
+	eventFailed     = "response.failed"
+	eventError      = "error"
 )
 
 var (
@@ -158,13 +162,12 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	if !strings.HasPrefix(strings.TrimLeft(e.data, " \t\n"), "{") {
 		return s.forwardOther(ctx, e)
 	}
-	data, err := s.parse(ctx, e)
+	data, kind, err := s.parse(ctx, e)
 	if err != nil {
 		return err
 	}
-	kind := kindOf(e, data)
 	if isFailure(kind) && s.call.hideKeyIn(e, true) {
-		if data, err = s.parse(ctx, e); err != nil {
+		if data, kind, err = s.parse(ctx, e); err != nil {
 			return err
 		}
 	}
@@ -197,15 +200,17 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	return s.send(ctx, e)
 }
 
-// parse parses the data of an event.
-func (s *relay) parse(ctx context.Context, e *event) (*object, error) {
-	return inTurn(ctx, s.g, s.call, len(e.data), func() (*object, error) {
+// parse parses the data of an event, and returns its kind.
+func (s *relay) parse(ctx context.Context, e *event) (data *object, kind string, err error) {
+	data, err = inTurn(ctx, s.g, s.call, len(e.data), func() (*object, error) {
 		data, err := parseObject(jsonvalue.Bytes(e.data))
 		if err != nil {
 			return nil, fmt.Errorf("the data of an event %w", err)
 		}
+		kind = kindOf(e, data)
 		return data, nil
 	})
+	return data, kind, err
 }
 
 // forwardOther forwards an event without a JSON object, such as a comment. Some engines end a stream with [DONE]. Before the
@@ -264,7 +269,7 @@ func (s *relay) readResponse(kind string, data *object) (response *object, namin
 	}
 	s.turn.claim(response)
 	if terminalEvents[kind] != "" {
-		if err := s.align(response); err != nil {
+		if err := errors.Join(s.align(response), s.keepCalls(response)); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -325,16 +330,26 @@ func (s *relay) keep(response *object, bytes int, held int64) error {
 func isFailure(kind string) bool { return kind == eventError || kind == eventFailed }
 
 // kindOf returns the kind of an event. An event that has an error but no type is an error event: some engines send such
-// events, and OpenAI's clients handle them in the same way.
+// events, and OpenAI's clients handle them in the same way. Others, such as vLLM, end every stream as completed, and only the status of the response
+// says that it was cut off or has failed.
 func kindOf(e *event, data *object) string {
 	kind := data.get("type").Str
 	switch {
 	case kind != "":
-		return kind
 	case data.get("error").IsObject() && !data.get("response").IsObject():
 		return eventError
+	default:
+		kind = e.name
 	}
-	return e.name
+	if kind == eventCompleted {
+		switch gjson.Get(data.raw("response"), "status").Str {
+		case store.StatusIncomplete:
+			return eventIncomplete
+		case store.StatusFailed, store.StatusCancelled:
+			return eventFailed
+		}
+	}
+	return kind
 }
 
 // send writes an event. A client that does not read must not block the engine and the turn; a slow client is served until the request

@@ -36,11 +36,15 @@ func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 	slot, about := s.partial.slotOf(kind, data)
 	number := s.turn.request.inputs + slot
 	adds := kind == eventItemAdded || kind == eventItemDone
-	if adds && about && s.turn.request.store && nameable(data.raw("item")) > 0 {
+	if adds && about && nameable(data.raw("item")) > 0 {
+		item, err := s.partial.keepCall(slot, data.raw("item"), s.call.hold)
+		if err != nil {
+			return eventItem{}, err
+		}
 		if s.calls == nil {
 			s.calls = calls{}
 		}
-		data.set("item", s.calls.name(s.turn, data.raw("item"), number))
+		data.set("item", s.calls.name(s.turn, item, number))
 	}
 	if err := s.partial.add(kind, data, slot, s.g.options.MaxResponseBytes, s.call.hold); err != nil {
 		return eventItem{}, err
@@ -86,6 +90,33 @@ func (s *relay) align(response *object) error {
 		return err
 	}
 	response.set("output", s.partial.align(output))
+	return nil
+}
+
+// keepCalls gives the calls of a final response the IDs that they had first in the events, and so their outputs. It holds the memory for that.
+func (s *relay) keepCalls(response *object) error {
+	output := response.raw("output")
+	count := nameable(output)
+	if count == 0 || !jsonvalue.IsList(output) || len(s.partial.output) == 0 {
+		return nil
+	}
+	const callBytes = 128
+	if err := s.call.hold(callBytes * int64(count+len(s.partial.output))); err != nil {
+		return err
+	}
+	renamed := s.partial.renamedCalls(output)
+	if len(renamed) == 0 {
+		return nil
+	}
+	if err := s.call.hold(int64(len(output)) + s.partial.bytes); err != nil {
+		return err
+	}
+	response.set("output", mapList(output, len(output), func(_ int, item string) string {
+		if first := renamed[callOf(item)]; first != "" {
+			return withMember(item, "call_id", quote(first))
+		}
+		return item
+	}))
 	return nil
 }
 

@@ -81,6 +81,85 @@ func TestStreamAndResponseDiffer(t *testing.T) {
 	}
 }
 
+// TestCallsKeepTheirIDs: a call has the ID that it had first, although the engine gives it another one in each event, and so has its output.
+func TestCallsKeepTheirIDs(t *testing.T) {
+	item := func(kind, id, call string) string {
+		return `{"type":"` + kind + `","id":"` + id + `","call_id":"` + call + `","status":"completed"}`
+	}
+	const call, shell, output = "function_call", "shell_call", "shell_call_output"
+	for name, tc := range map[string]struct {
+		added, done, final []string
+		want               []string // the engine's IDs of the calls
+	}{
+		"another in the final output": {
+			[]string{item(call, "1", "a")}, []string{item(call, "1", "a")}, []string{item(call, "9", "b")}, []string{"a"},
+		},
+		"another in each event": {
+			[]string{item(call, "1", "a")}, []string{item(call, "2", "b")}, []string{item(call, "3", "c")}, []string{"a"},
+		},
+		"another in each event, with its output": {
+			[]string{item(shell, "1", "a"), item(output, "2", "b")}, []string{item(shell, "1", "b"), item(output, "2", "b")},
+			[]string{item(shell, "1", "c"), item(output, "2", "c")}, []string{"a", "a"},
+		},
+		"two": {
+			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{item(call, "1", "a"), item(call, "2", "b")},
+			[]string{item(call, "3", "c"), item(call, "4", "d")}, []string{"a", "b"},
+		},
+		"other item IDs, another order": {
+			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{item(call, "1", "a"), item(call, "2", "b")},
+			[]string{item(call, "3", "b"), item(call, "4", "a")}, []string{"a", "b"},
+		},
+		"one of two": {
+			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{item(call, "1", "a"), item(call, "2", "b")},
+			[]string{item(call, "3", "a"), item(call, "4", "c")}, []string{"a", "b"},
+		},
+		"no output": {
+			[]string{item(call, "1", "a")}, []string{item(call, "2", "b")}, nil, []string{"a"},
+		},
+	} {
+		for _, stored := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, store=%t", name, stored), func(t *testing.T) {
+				var stream []string
+				for i, added := range tc.added {
+					stream = append(stream,
+						fmt.Sprintf(`{"type":"response.output_item.added","output_index":%d,"item":%s}`, i, added),
+						fmt.Sprintf(`{"type":"response.output_item.done","output_index":%d,"item":%s}`, i, tc.done[i]))
+				}
+				final := `{"type":"response.completed","response":{"status":"completed","output":[` + strings.Join(tc.final, ",") + `]}}`
+				f := start(t, streamHandler(sse(append(stream, final)...)))
+				all := events(f.create(fmt.Sprintf(`{"input":"a","stream":true,"store":%t}`, stored)).body)
+				last := all[len(all)-1]
+				if !stored && tc.final == nil {
+					t.Skip("the response has no output")
+				}
+				streamed, ended, engines := map[string]bool{}, map[string]bool{}, []string(nil)
+				for _, e := range all[:len(all)-1] {
+					streamed[e.get("item.call_id")] = true
+				}
+				for _, id := range gjson.Get(last.get("response"), "output.#.call_id").Array() {
+					ended[id.Str] = true
+					engine, _, _ := parseSuffix(id.Str)
+					engines = append(engines, engine)
+				}
+				slices.Sort(engines) // what is not stored keeps its order
+				if diff := cmp.Diff(tc.want, engines); diff != "" {
+					t.Errorf("calls of the response (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(streamed, ended); diff != "" {
+					t.Errorf("calls (-events +response):\n%s", diff)
+				}
+				if !stored {
+					return
+				}
+				saved := gjson.GetBytes(f.saved(last.get("response.id")).Response, "output.#.call_id").Raw
+				if want := gjson.Get(last.get("response"), "output.#.call_id").Raw; saved != want {
+					t.Errorf("saved the calls %s, want %s", saved, want)
+				}
+			})
+		}
+	}
+}
+
 // TestLargeFinalOutput: a final output with more items than events may have is refused before it is compared with them.
 func TestLargeFinalOutput(t *testing.T) {
 	response, err := objectOf(`{"output":[{}` + strings.Repeat(",{}", maxOutputItems) + `]}`)

@@ -152,6 +152,18 @@ func TestStreamOutcomes(t *testing.T) {
 			sse(created, `{"type":"response.completed","response":{"status":"in_progress","output":[]}}`),
 			[]string{"response.created", "response.completed"}, "completed", `[]`, "",
 		},
+		"terminal event with status incomplete": {
+			sse(created, `{"type":"response.completed","response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[]}}`),
+			[]string{"response.created", "response.incomplete"}, "incomplete", `[]`, "",
+		},
+		"terminal event with status failed": {
+			sse(created, `{"type":"response.completed","response":{"status":"failed","error":{"message":"broken"},"output":[]}}`),
+			[]string{"response.created", "response.failed"}, "failed", `[]`, "broken",
+		},
+		"unnamed terminal event with status cancelled": {
+			sse(created) + "event: response.completed\ndata: {\"response\":{\"status\":\"cancelled\",\"output\":[]}}\n\n",
+			[]string{"response.created", "response.failed"}, "failed", `[]`, "",
+		},
 		"items without indexes": {
 			sse(`{"type":"response.output_item.done","item":{"id":"a"}}`, `{"type":"response.output_item.done","item":{"id":"b"}}`, `{"type":"response.completed","response":{}}`),
 			[]string{"response.output_item.done", "response.output_item.done", "response.completed"}, "completed", `[{"id":"a"},{"id":"b"}]`, "",

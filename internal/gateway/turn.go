@@ -81,7 +81,7 @@ func (c calls) name(t *turn, item string, number int) string {
 	if _, name, ok := parseSuffix(id.Str); ok && name.responseID == t.id {
 		return item // it is an item of a stream, and has been named
 	}
-	if strings.HasSuffix(itemType(item), "_call") {
+	if isCall(itemType(item)) {
 		named, known = itemName{t.id, number}.callID(id.Str), true
 		c[strings.Clone(id.Str)] = named // the body may be larger
 	}

@@ -39,7 +39,7 @@ async function converse(ask, contents, options) {
 const tools = {
   weather: tool({ inputSchema: z.object({ city: z.string() }), execute: ({ city }) => `rain in ${city}` }),
   // The engine reads its instructions from the output of a function, too: this one has it call the other function.
-  locate: tool({ inputSchema: z.object({}), execute: () => 'call weather {"city":"Bonn"}' }),
+  locate: tool({ inputSchema: z.object({}), execute: () => 'call weather {"city": "Bonn"}' }),
 };
 
 for (const [name, ask] of Object.entries({ generateText: generate, streamText: stream })) {
@@ -62,7 +62,7 @@ for (const [name, ask] of Object.entries({ generateText: generate, streamText: s
   });
 
   test(`${name}: parallel calls of tools`, async () => {
-    const calls = 'call weather {"city":"Bonn"}\ncall weather {"city":"Ulm"}';
+    const calls = 'call weather {"city": "Bonn"}\ncall weather {"city":"Ulm"}';
     const { texts, ids } = await converse(ask, [calls, 'Thanks'], { tools, stopWhen: stepCountIs(5) });
     assert.equal(texts[0], 'The functions answered: rain in Bonn, rain in Ulm');
     const added = await checkChain(ids);
@@ -93,7 +93,7 @@ for (const [name, ask] of Object.entries({ generateText: generate, streamText: s
 
   test(`${name}: reasoning with a tool`, async () => {
     const options = { model: openai('gpt-5'), tools, stopWhen: stepCountIs(5) };
-    const { texts, ids } = await converse(ask, ['reason\ncall weather {"city":"Bonn"}', 'Thanks'], options);
+    const { texts, ids } = await converse(ask, ['reason\ncall weather {"city": "Bonn"}', 'Thanks'], options);
     assert.equal(texts[0], 'The functions answered: rain in Bonn');
     // The message that answers has neither a reasoning item before it nor, therefore, an ID, so that the last turn continues the one with the call.
     await checkChain(ids.slice(0, 2));
