@@ -117,7 +117,7 @@ type appender struct {
 // readOnce reads a turn with its bodies, which check needs, unless it has them. A writer that waits looks at the last turn many times.
 func (a *appender) readOnce(ctx context.Context, responseID string) (*Session, error) {
 	if a.last != nil && a.last.ResponseID == responseID {
-		info, err := a.c.turnInfo(ctx, responseID)
+		info, err := a.c.store.getWithoutBodies(ctx, responseID)
 		switch {
 		case err != nil:
 			return nil, err
@@ -148,7 +148,7 @@ func (a *appender) append(ctx context.Context) (bool, error) {
 // branch saves the turn after one that is not the last. That one must be stored.
 func (a *appender) branch(ctx context.Context, parent string) error {
 	if parent != "" {
-		if _, err := a.c.turnInfo(ctx, parent); err != nil {
+		if _, err := a.c.store.getWithoutBodies(ctx, parent); err != nil {
 			return err
 		}
 	}
@@ -186,7 +186,7 @@ func (a *appender) check(last *Session, hidden []HiddenItem) error {
 
 // again handles a turn that is already stored.
 func (a *appender) again(ctx context.Context) (bool, error) {
-	stored, err := a.c.turnInfo(ctx, a.responseID)
+	stored, err := a.c.store.getWithoutBodies(ctx, a.responseID)
 	if err != nil {
 		return false, err
 	}
@@ -209,7 +209,7 @@ func (a *appender) again(ctx context.Context) (bool, error) {
 // rolled back or has lost its place to another writer, and ErrNotFound if it is not stored.
 func (c *Conversations) Confirm(ctx context.Context, conversationID, responseID string) error {
 	_, err := conversationCall(c, "confirm", conversationID, func(d driver.Conversations) (struct{}, error) {
-		stored, err := c.turnInfo(ctx, responseID)
+		stored, err := c.store.getWithoutBodies(ctx, responseID)
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -361,7 +361,7 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check checkF
 
 // unlessStored returns err, or errStored if the turn is stored.
 func (r *reserver) unlessStored(ctx context.Context, err error) error {
-	switch _, readErr := r.c.turnInfo(ctx, r.responseID); {
+	switch _, readErr := r.c.store.getWithoutBodies(ctx, r.responseID); {
 	case readErr == nil:
 		return errStored
 	case !errors.Is(readErr, ErrNotFound):

@@ -68,7 +68,7 @@ func (c *Conversations) AppendItems(
 
 // adoptTimes sets the times of a turn to those that it was stored with, and reports whether that has changed them.
 func (c *Conversations) adoptTimes(ctx context.Context, session *Session) bool {
-	stored, err := c.turnInfo(ctx, session.ResponseID)
+	stored, err := c.store.getWithoutBodies(ctx, session.ResponseID)
 	if err != nil || stored.CreatedAt.Equal(session.CreatedAt) {
 		return false
 	}

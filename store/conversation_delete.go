@@ -109,7 +109,7 @@ func (c *Conversations) awaitTurn(ctx context.Context, d driver.Conversations, c
 			return err
 		}
 		seen := time.Now() // before it is looked up whether the turn is stored, as in reserver.try
-		_, pending, err := c.last(ctx, current.Head, c.turnInfo)
+		_, pending, err := c.last(ctx, current.Head, c.store.getWithoutBodies)
 		switch {
 		case err != nil && !errors.Is(err, ErrNotFound):
 			return err

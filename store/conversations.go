@@ -18,6 +18,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -131,7 +132,7 @@ func (c *Conversations) head(ctx context.Context, conversation *Conversation) (*
 	if conversation.Head.ResponseID == "" {
 		return nil, nil
 	}
-	return c.turnInfo(ctx, conversation.Head.ResponseID)
+	return c.store.getWithoutBodies(ctx, conversation.Head.ResponseID)
 }
 
 // Get returns a conversation.
@@ -149,6 +150,9 @@ func (c *Conversations) get(ctx context.Context, d driver.Conversations, convers
 // cleared. The result is the same whether or not turns are appended at the same time. An archived conversation can be patched.
 func (c *Conversations) Patch(ctx context.Context, conversationID string, patch ConversationPatch) (*Conversation, error) {
 	return conversationCall(c, "patch", conversationID, func(d driver.Conversations) (*Conversation, error) {
+		if patch.Metadata != nil && len(patch.Metadata) == 0 {
+			patch.Metadata = json.RawMessage("null")
+		}
 		if err := patch.ValidateFor(conversationID); err != nil {
 			return nil, err
 		}
@@ -259,7 +263,7 @@ func (c *Conversations) turnOfAnother(ctx context.Context, conversationID, respo
 	if responseID == "" || utf8.RuneCountInString(responseID) > MaxIDLength {
 		return nil, nil
 	}
-	turn, err := c.turnInfo(ctx, responseID)
+	turn, err := c.store.getWithoutBodies(ctx, responseID)
 	switch {
 	case errors.Is(err, ErrNotFound): // mustFind says that it is not part of the history
 		return nil, nil
@@ -326,10 +330,13 @@ func (c *Conversations) find(ctx context.Context, conversationID, responseID str
 
 // Fork creates a conversation that begins with the history of another one, up to a turn of it, and returns the new conversation. It
 // copies no turn. In a cluster, its cost does not depend on the length of the history; other stores search the history for an earlier turn.
-// The new conversation is active, and has the user, the title, the system prompt, the metadata and the hidden items of the other one, but
+// The new conversation is active, and has the user, the title, the system prompt, the metadata and all hidden items of the other one, but
 // neither its summaries nor its parent: no agent has started it for a part of its work. If its ID is taken, the error is ErrConflict.
 func (c *Conversations) Fork(ctx context.Context, conversationID, newID string, options ForkOptions) (*Conversation, error) {
 	return conversationCall(c, "fork", conversationID, func(d driver.Conversations) (*Conversation, error) {
+		if newID == "" {
+			return nil, &Error{Code: CodeInvalid, Message: "the ID of the new conversation must not be empty"}
+		}
 		source, err := c.get(ctx, d, conversationID)
 		if err != nil {
 			return nil, err
@@ -354,7 +361,7 @@ func (c *Conversations) forkAt(ctx context.Context, d driver.Conversations, sour
 		_, err := c.mustFind(ctx, source.ConversationID, options.ResponseID)
 		return options.ResponseID, err
 	}
-	last, pending, err := c.last(ctx, source.Head, c.turnInfo)
+	last, pending, err := c.last(ctx, source.Head, c.store.getWithoutBodies)
 	if err == nil && pending { // or its turn was stored, and has been deleted with the conversation
 		current, err := c.get(ctx, d, source.ConversationID)
 		switch {
@@ -402,15 +409,6 @@ func (c *Conversations) Summaries(ctx context.Context, conversationID string) ([
 // turn returns a stored turn.
 func (c *Conversations) turn(ctx context.Context, responseID string) (*Session, error) {
 	return driver.Retry(ctx, func() (*Session, error) { return c.store.driver.Get(ctx, c.store.namespace, responseID) })
-}
-
-// turnInfo returns a stored turn without its bodies.
-func (c *Conversations) turnInfo(ctx context.Context, responseID string) (*Session, error) {
-	d, err := driver.Optional[driver.Conversations](c.store.driver, "store conversations")
-	if err != nil {
-		return nil, err
-	}
-	return driver.Retry(ctx, func() (*Session, error) { return d.GetWithoutBodies(ctx, c.store.namespace, responseID) })
 }
 
 // conversationCall runs an operation on a conversation, records its result, and completes its error.

@@ -125,7 +125,7 @@ func (c *Conversations) isOutOfPlace(ctx context.Context, head Head, resolveErr 
 	if errors.Is(e, ErrNotFound) && e.ResponseID == head.ResponseID {
 		return true // it may be stored now
 	}
-	_, pending, _ := c.last(ctx, head, c.turnInfo) // whether the base can be read, its resolve says
+	_, pending, _ := c.last(ctx, head, c.store.getWithoutBodies) // whether the base can be read, its resolve says
 	return pending
 }
 

@@ -49,7 +49,7 @@ func (c *Conversations) Reserve(ctx context.Context, conversationID, responseID 
 		if err := (&Session{ResponseID: responseID, ConversationID: conversationID, Status: StatusCompleted}).Validate(); err != nil {
 			return nil, err
 		}
-		r := reserver{c: c, d: d, conversationID: conversationID, responseID: responseID, read: c.turnInfo}
+		r := reserver{c: c, d: d, conversationID: conversationID, responseID: responseID, read: c.store.getWithoutBodies}
 		reservation, err := r.reserve(ctx, options.Duration, false, func(*Session, []HiddenItem) error { return nil })
 		if errors.Is(err, errStored) {
 			return nil, driver.Conflict(responseID, "response %q is already stored", responseID)

@@ -133,6 +133,25 @@ func (s *Store) Get(ctx context.Context, responseID string) (*Session, error) {
 	})
 }
 
+// GetWithoutBodies returns the turn with a response ID as Get does, but without its request, response and metadata, which need not be readable. The
+// error is ErrUnsupported if the kind of store has no conversations.
+func (s *Store) GetWithoutBodies(ctx context.Context, responseID string) (*Session, error) {
+	return call(s, "get", responseID, func() (*Session, error) {
+		if responseID == "" {
+			return nil, driver.NotFound(responseID)
+		}
+		return s.getWithoutBodies(ctx, responseID)
+	})
+}
+
+func (s *Store) getWithoutBodies(ctx context.Context, responseID string) (*Session, error) {
+	d, err := driver.Optional[driver.Conversations](s.driver, "get a turn without its bodies")
+	if err != nil {
+		return nil, err
+	}
+	return driver.Retry(ctx, func() (*Session, error) { return d.GetWithoutBodies(ctx, s.namespace, responseID) })
+}
+
 // Save stores a turn completely or not at all. Once it has returned, the turn resolves on every replica.
 //
 // The checks run in this order: the session itself (ErrInvalid, ErrTooLarge), SaveOptions.ExpectedPreviousResponseID

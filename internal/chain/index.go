@@ -165,8 +165,8 @@ func (x *Index[V]) Verdict(id string) (Verdict, bool) {
 }
 
 // Path returns the values of the turns from the root to id, or of the last of them, oldest first, if the walk with the given options breaks
-// no rule. Otherwise it returns nil; Walk returns the reason. It also returns nil if the path has turns that only IncludeIncomplete
-// accepts, because these may change soon, or turns of a cycle.
+// no rule. Otherwise it returns nil; Walk returns the reason. It also returns nil if the path has turns that only IncludeIncomplete or
+// IncludeUnreadable accepts, because these may change soon, or turns of a cycle.
 func (x *Index[V]) Path(id string, opts WalkOptions) []V {
 	n := x.nodes[id]
 	if n == nil {

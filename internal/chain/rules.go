@@ -163,7 +163,7 @@ var rules = [numRules]rule{
 		},
 	},
 	SnapshotUnreadable: {
-		broken: func(s *step) bool { return s.found && s.turn.Unreadable },
+		broken: func(s *step) bool { return s.found && !s.includeUnreadable && s.turn.Unreadable },
 		reason: ReasonSnapshotUnreadable, status: conditionFalse, code: CodeUnreadable, httpStatus: httpUnprocessable,
 		sentence: func(e *Error) string {
 			sentence := fmt.Sprintf("the snapshot of response %q cannot be read or turned into input items", e.ResponseID)
@@ -223,8 +223,8 @@ func (v Verdict) CanBeOwned(parentStored bool) bool { return parentStored && !v.
 
 // step is the input of the rules for one step of a walk, before the turn is fetched and again after.
 type step struct {
-	maxDepth                              int
-	continueIncomplete, includeIncomplete bool
+	maxDepth                                                 int
+	continueIncomplete, includeIncomplete, includeUnreadable bool
 	// passed is the number of turns that the walk has collected, and repeated is set if this one is among them.
 	passed   int
 	repeated bool

@@ -37,6 +37,8 @@ type WalkOptions struct {
 	ContinueIncomplete bool
 	// IncludeIncomplete accepts turns that are not completed, whatever their status is. It lifts no other rule.
 	IncludeIncomplete bool
+	// IncludeUnreadable accepts turns whose bodies cannot be read, for a caller that needs none. It lifts no other rule than SnapshotUnreadable.
+	IncludeUnreadable bool
 }
 
 // Walk follows the parents of the turn id to the root, or for WalkOptions.Last turns, and returns the turns, oldest first. For the empty ID it returns
@@ -51,7 +53,7 @@ func Walk(ctx context.Context, id string, get Getter, opts WalkOptions) ([]Turn,
 	for current := id; current != "" && (opts.Last == 0 || len(turns) < opts.Last); {
 		s := step{
 			maxDepth: opts.MaxDepth, continueIncomplete: opts.ContinueIncomplete, includeIncomplete: opts.IncludeIncomplete,
-			passed: len(turns), repeated: visited[current],
+			includeUnreadable: opts.IncludeUnreadable, passed: len(turns), repeated: visited[current],
 		}
 		if broken := firstBroken(&s); broken != Resolved {
 			return nil, s.fail(broken, current, id)

@@ -49,12 +49,12 @@ func TestWalk(t *testing.T) {
 	cutAt65 := row(64).add("t1", "t0", completed)
 
 	tests := map[string]struct {
-		graph                                 graph
-		id                                    string
-		maxDepth, last                        int
-		continueIncomplete, includeIncomplete bool
-		want                                  []string
-		wantErr                               *Error
+		graph                                                    graph
+		id                                                       string
+		maxDepth, last                                           int
+		continueIncomplete, includeIncomplete, includeUnreadable bool
+		want                                                     []string
+		wantErr                                                  *Error
 	}{
 		"G1 oldest first":           {graph: row(3), id: "t3", maxDepth: 64, want: []string{"t1", "t2", "t3"}},
 		"G1 from the middle":        {graph: row(3), id: "t2", maxDepth: 64, want: []string{"t1", "t2"}},
@@ -88,6 +88,8 @@ func TestWalk(t *testing.T) {
 		"G11 empty ID, depth 0":     {graph: row(1)},
 		"unreadable":                {graph: graph{"a": {ID: "a", Status: completed, Unreadable: true}}, id: "a", maxDepth: 64, wantErr: &Error{Rule: SnapshotUnreadable, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64, Status: completed}},
 		"unreadable, included":      {graph: graph{"a": {ID: "a", Status: "failed", Unreadable: true}}, id: "a", maxDepth: 64, includeIncomplete: true, wantErr: &Error{Rule: SnapshotUnreadable, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64, Status: "failed"}},
+		"unreadable, accepted":      {graph: graph{"a": {ID: "a", Status: completed, Unreadable: true}}, id: "a", maxDepth: 64, includeUnreadable: true, want: []string{"a"}},
+		"failed, unreadable":        {graph: graph{"a": {ID: "a", Status: "failed", Unreadable: true}}, id: "a", maxDepth: 64, includeUnreadable: true, wantErr: &Error{Rule: TurnNotCompleted, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64, Status: "failed"}},
 		"status before unreadable":  {graph: graph{"a": {ID: "a", Status: "failed", Unreadable: true}}, id: "a", maxDepth: 64, wantErr: &Error{Rule: TurnNotCompleted, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64, Status: "failed"}},
 		"last":                      {graph: row(100), id: "t100", maxDepth: 2, last: 2, want: []string{"t99", "t100"}},
 		"last, more than all":       {graph: row(3), id: "t3", maxDepth: 64, last: 4, want: []string{"t1", "t2", "t3"}},
@@ -103,6 +105,7 @@ func TestWalk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			turns, err := Walk(t.Context(), tc.id, tc.graph.get, WalkOptions{
 				MaxDepth: tc.maxDepth, Last: tc.last, ContinueIncomplete: tc.continueIncomplete, IncludeIncomplete: tc.includeIncomplete,
+				IncludeUnreadable: tc.includeUnreadable,
 			})
 			var got []string
 			for _, turn := range turns {

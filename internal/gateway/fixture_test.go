@@ -234,6 +234,7 @@ type hookedStore struct {
 	onSave    func(ctx context.Context, session *store.Session, next func() error) error
 	onResolve func(context.Context) error
 	onGet     func() error
+	onGetInfo func() error
 	onQuota   func(ctx context.Context, namespace string) error
 	onOptions func(store.SaveOptions)
 	// resolved is the number of items that were resolved.
@@ -264,6 +265,15 @@ func (s *hookedStore) Get(ctx context.Context, namespace, id string) (*store.Ses
 		}
 	}
 	return s.next.InNamespace(namespace).Get(ctx, id)
+}
+
+func (s *hookedStore) GetWithoutBodies(ctx context.Context, namespace, id string) (*store.Session, error) {
+	if s.onGetInfo != nil {
+		if err := s.onGetInfo(); err != nil {
+			return nil, err
+		}
+	}
+	return s.Conversations.GetWithoutBodies(ctx, namespace, id)
 }
 
 func (s *hookedStore) Resolve(ctx context.Context, namespace, id string, options store.ResolveOptions) (*store.History, error) {

@@ -84,15 +84,31 @@ func TestDeleteUnreadable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, nil, func(o *Options) { o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 1, 0, 3*callBytes })
 			f.seedLarge("resp_a", 3*callBytes) // alone more than a tenant may hold
-			f.store.onGet = func() error { return tc.err }
+			f.store.onGetInfo = func() error { return tc.err }
 			if r := f.do(http.MethodDelete, "/v1/responses/resp_a", ""); r.code() != tc.want {
 				t.Errorf("got %d %s, want %s", r.status, r.body, tc.want)
 			}
-			f.store.onGet = nil
+			f.store.onGetInfo = nil
 			if gone := f.saved("resp_a") == nil; gone != tc.wantGone {
 				t.Errorf("deleted: %t, want %t", gone, tc.wantGone)
 			}
 		})
+	}
+}
+
+// TestDeleteUnreadableOfConversation: a conversation ends before its last turn if that is deleted, although its bodies cannot be read.
+func TestDeleteUnreadableOfConversation(t *testing.T) {
+	f := start(t, nil)
+	conversation := f.do(http.MethodPost, "/v1/conversations", `{}`).get("id")
+	create := func() string { return f.create(`{"input":"a","conversation":"` + conversation + `"}`).get("id") }
+	first, last := create(), create()
+	f.store.onGet = func() error { return &store.Error{Code: store.CodeUnreadable} }
+	if r := f.do(http.MethodDelete, "/v1/responses/"+last, ""); r.status != http.StatusOK {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+	stored, err := f.store.open().Conversations().Get(t.Context(), conversation)
+	if err != nil || stored.Head.ResponseID != first {
+		t.Errorf("the conversation is %+v, %v, want it to end at %s", stored, err, first)
 	}
 }
 

@@ -269,7 +269,7 @@ func (c *Conversation) Clone() *Conversation {
 // TooManyHidden returns the error for hiding more than MaxHiddenItems.
 func TooManyHidden(conversationID string) *Error {
 	return conversationError(CodeConversationLimitExceeded, conversationID,
-		"conversation %.100q has %d hidden items, and can have no more: continue with a new conversation", conversationID, MaxHiddenItems)
+		"conversation %.100q has %d hidden items, and can have no more: continue with a new conversation that is not a fork", conversationID, MaxHiddenItems)
 }
 
 // TooManySummaries returns the error for saving more than MaxSummaries.

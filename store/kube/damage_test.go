@@ -114,6 +114,7 @@ func TestLostPart(t *testing.T) {
 	replace(nil)
 	evict()
 	wantUnreadable()
+	wantRollback(t, s, "resp_2", "resp_1")
 
 	replace(last.Spec.Data)
 	repaired := testsession.WaitForReason(t, env.Client, namespace, "resp_2", v1alpha1.ReasonResolved)
@@ -164,6 +165,24 @@ func damage(t *testing.T, session *v1alpha1.ResponseSession) (repair func()) {
 	damaged[len(damaged)/2] ^= 1
 	write(damaged)
 	return func() { write(data) }
+}
+
+// wantRollback checks what needs no bodies: a conversation that ends at a turn of an unreadable chain can be listed, forked and rolled back.
+func wantRollback(t *testing.T, s *store.Store, head, to string) {
+	t.Helper()
+	c := s.Conversations()
+	if _, err := c.Create(t.Context(), &store.Conversation{ConversationID: "conv_1", Head: store.Head{ResponseID: head}}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Count(t.Context(), "conv_1"); err != nil || n != 2 {
+		t.Errorf("Count returned %d, %v", n, err)
+	}
+	if _, err := c.Fork(t.Context(), "conv_1", "conv_2", store.ForkOptions{ResponseID: to}); err != nil {
+		t.Errorf("Fork: %v", err)
+	}
+	if got, err := c.Rollback(t.Context(), "conv_1", to); err != nil || got.Head.ResponseID != to {
+		t.Errorf("Rollback returned %+v, %v", got, err)
+	}
 }
 
 // TestDamageFoundByFollower: a replica that is not the leader finds damage and reports it, and the leader marks the chain.

@@ -20,6 +20,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -144,6 +145,12 @@ func (c *cluster) compareSummary(
 	err := kubeclient.Get(ctx, c.client, kubeclient.Summaries, name, stored)
 	switch {
 	case kubeclient.IsGone(err, kubeclient.Summaries, name.Name), err == nil && !belongsTo(stored, conversationID, owner):
+		if err == nil && stored.DeletionTimestamp == nil && !hasConversation(stored) { // nothing will delete it
+			return &driver.Error{
+				Code: driver.CodeConflict, ConversationID: conversationID,
+				Message: fmt.Sprintf("the ConversationSummary %s of these turns belongs to no conversation: delete it", name.Name),
+			}
+		}
 		return beingDeleted(conversationID) // it belongs to an earlier conversation with the ID
 	case err != nil:
 		return conversationError(ctx, conversationID, err)
@@ -244,6 +251,11 @@ func belongsTo(object *v1alpha1.ConversationSummary, conversationID string, owne
 	return object.DeletionTimestamp == nil && spec.ConversationID == conversationID &&
 		object.Name == v1alpha1.SummaryName(conversationID, v1alpha1.SummaryTurns(spec.StartTurn, spec.EndTurn)) &&
 		slices.ContainsFunc(object.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == owner })
+}
+
+// hasConversation reports whether a summary belongs to any conversation.
+func hasConversation(object *v1alpha1.ConversationSummary) bool {
+	return slices.ContainsFunc(object.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == v1alpha1.ConversationKind })
 }
 
 func fromSummary(object *v1alpha1.ConversationSummary) driver.Summary {

@@ -159,6 +159,9 @@ func TestForeignSummaries(t *testing.T) {
 		}
 	}
 	c.wantSummaries(t, "Conv", summary)
+	if err := c.saveSummary(t.Context(), "Conv", driver.Summary{EndTurn: 2, Content: "b"}); err == nil || !strings.Contains(err.Error(), "belongs to no conversation: delete it") {
+		t.Errorf("got %v, want an error that names the summary without an owner", err)
+	}
 }
 
 // TestSummariesWithoutEntry: a summary counts if its turns are among those of the conversation, and what is among them need not be stored, as

@@ -19,6 +19,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"reflect"
 	"slices"
 	"time"
 
@@ -77,11 +78,13 @@ func (m *memory) UpdateConversation(
 	if err != nil {
 		return nil, err
 	}
-	active := m.activity(namespace, stored)
+	active, before := m.activity(namespace, stored), stored.Clone()
 	if err := update.Apply(stored.Conversation); err != nil {
 		return nil, err
 	}
-	stored.updatedAt, stored.activeAt = now(), active
+	if !reflect.DeepEqual(before, stored.Conversation) {
+		stored.updatedAt, stored.activeAt = now(), active
+	}
 	return stored.Clone(), nil
 }
 

@@ -22,6 +22,7 @@ import (
 	sqldriver "database/sql/driver"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/catena-dev/catena/store/driver"
@@ -69,7 +70,8 @@ func (s *turns) UpdateConversation(
 		if c, err = getConversation(ctx, tx, namespace, conversationID); err != nil {
 			return err
 		}
-		if err = update.Apply(c); err != nil {
+		before := c.Clone()
+		if err = update.Apply(c); err != nil || reflect.DeepEqual(before, c) {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, replaceConversation, append(conversationValues(namespace, c), time.Now().Unix())...)

@@ -288,6 +288,8 @@ func testConversationPatch(t *testing.T, s *suite) {
 		{store.ConversationPatch{Metadata: json.RawMessage(`{}`)}, func(c *store.Conversation) { c.Metadata = json.RawMessage(`{}`) }},
 		{store.ConversationPatch{Metadata: json.RawMessage(`null`)}, func(c *store.Conversation) { c.Metadata = nil }},
 		{store.ConversationPatch{MetadataMembers: members(`{"a":null}`)}, func(*store.Conversation) {}},
+		{store.ConversationPatch{Metadata: json.RawMessage(`{"a":1}`)}, func(c *store.Conversation) { c.Metadata = json.RawMessage(`{"a":1}`) }},
+		{store.ConversationPatch{Metadata: json.RawMessage{}}, func(c *store.Conversation) { c.Metadata = nil }},
 		{store.ConversationPatch{MetadataMembers: members(`{"a":"x"}`)}, func(c *store.Conversation) { c.Metadata = json.RawMessage(`{"a":"x"}`) }},
 		{store.ConversationPatch{Metadata: json.RawMessage(`null`), MetadataMembers: members(`{"a":null}`)}, func(c *store.Conversation) { c.Metadata = nil }},
 		{store.ConversationPatch{Title: text(""), UserID: text("user")}, func(c *store.Conversation) { c.Title, c.UserID = "", "user" }},
@@ -460,6 +462,8 @@ func testConversationFork(t *testing.T, s *suite) {
 	wantError(t, err, &store.Error{Code: store.CodeConflict})
 	_, err = c.Fork(t.Context(), "conv_1", "conv_4", store.ForkOptions{ResponseID: "resp_3"})
 	wantError(t, err, &store.Error{Code: store.CodeInvalid, ResponseID: "resp_3"})
-	_, err = c.Fork(t.Context(), "conv_1", "", store.ForkOptions{})
-	wantError(t, err, &store.Error{Code: store.CodeInvalid})
+	for _, source := range []string{"conv_1", "conv_missing"} {
+		_, err = c.Fork(t.Context(), source, "", store.ForkOptions{})
+		wantError(t, err, &store.Error{Code: store.CodeInvalid})
+	}
 }

@@ -19,10 +19,13 @@ package storetest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
@@ -38,8 +41,18 @@ func testGet(t *testing.T, s *suite) {
 	wantMissing(t, st, "resp_2")
 	wantMissing(t, st, "Resp_1")
 	wantMissing(t, st, "resp.1")
-	if version := get(t, st, "resp_1").Version; version == "" {
+	whole := get(t, st, "resp_1")
+	if whole.Version == "" {
 		t.Error("The session has no version")
+	}
+	whole.Request, whole.Response, whole.Metadata = nil, nil, nil
+	if got, err := st.GetWithoutBodies(t.Context(), "resp_1"); err != nil || !cmp.Equal(whole, got) {
+		t.Errorf("without bodies: got %+v, %v, want %+v", got, err, whole)
+	}
+	for _, id := range []string{"resp_2", ""} {
+		if _, err := st.GetWithoutBodies(t.Context(), id); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("%q without bodies: got %v, want ErrNotFound", id, err)
+		}
 	}
 }
 

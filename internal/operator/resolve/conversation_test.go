@@ -26,6 +26,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -202,6 +203,29 @@ func TestConversationsAreCharged(t *testing.T) {
 	}
 	if ahead := f.resolver.ForgiveAnswers(f.namespace); ahead < 50*time.Second {
 		t.Errorf("nothing was found: the namespace is only ahead by %v", ahead)
+	}
+}
+
+// TestConversationWithUnreadableTurn: what needs no items has the turns of a conversation although the bodies of some cannot be read.
+func TestConversationWithUnreadableTurn(t *testing.T) {
+	f := newFixture(t)
+	input := func(s *v1alpha1.ResponseSession) { s.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)} }
+	f.save("resp_1", "")
+	f.save("resp_2", "resp_1", withLostSnapshot)
+	f.save("resp_3", "resp_2", input)
+	f.freeze()
+	f.save("resp_4", "resp_3")
+	f.save("resp_5", "resp_4", input) // the view does not have these two
+	f.name("conv_1", "resp_3")
+	f.name("conv_2", "resp_5")
+	options := chain.WalkOptions{MaxDepth: 64, IncludeUnreadable: true}
+	for id, want := range map[string]string{"conv_1": "conv_1: resp_1 resp_2 resp_3", "conv_2": "conv_2: resp_1 resp_2 resp_3 resp_4 resp_5"} {
+		if got := f.history(id, resolve.Query{WalkOptions: options, NoItems: true}); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got, want := f.history("conv_1", resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}}), "session.snapshot.unreadable at resp_3"; got != want {
+		t.Errorf("with items: got %q, want %q", got, want)
 	}
 }
 

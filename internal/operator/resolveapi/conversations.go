@@ -124,7 +124,7 @@ func (s *conversationTurns) history(ctx context.Context, name string, o *resolve
 	resolveCtx, cancel := beforeDeadline(ctx)
 	defer cancel()
 	result, err := s.resolve(resolveCtx, request.NamespaceValue(ctx), name, minVersion, resolve.Query{
-		NoItems: true, WalkOptions: chain.WalkOptions{MaxDepth: s.maxDepth, IncludeIncomplete: true},
+		NoItems: true, WalkOptions: chain.WalkOptions{MaxDepth: s.maxDepth, IncludeIncomplete: true, IncludeUnreadable: true},
 	})
 	if err != nil {
 		status, _ := toStatus(ctx, resolvev1alpha1.ConversationsResource, name, err)
