@@ -141,25 +141,34 @@ func (d *turnDeletion) climb(ctx context.Context, id string, unused bool) (wait 
 	return 0, nil
 }
 
-// deleteUnneeded deletes a turn unless something needs it. unused is whether it did, and no other conversation ended at the previous turn before that.
-// wait is not 0 if the conversation of the deletion no longer exists.
+// deleteUnneeded deletes a turn with its chunks unless something needs it. unused is whether it did, and no other conversation ended at the previous
+// turn before that. wait is not 0 if the conversation of the deletion no longer exists.
 func (d *turnDeletion) deleteUnneeded(ctx context.Context, turn *sessions.Record) (unused bool, wait time.Duration, err error) {
+	version, unused, wait, err := d.deleteObject(ctx, turn)
+	if version == nil || err != nil {
+		return false, wait, err
+	}
+	return d.finish(ctx, turn, *version) && unused, 0, nil
+}
+
+// deleteObject is deleteUnneeded for the object of a turn, within the share of its namespace. version is what delete returns.
+func (d *turnDeletion) deleteObject(ctx context.Context, turn *sessions.Record) (version *uint64, unused bool, wait time.Duration, err error) {
 	if err := d.slots.Acquire(ctx, turn.Namespace, 1); err != nil {
-		return false, 0, err
+		return nil, false, 0, err
 	}
 	defer d.slots.Release(turn.Namespace, 1)
 	if continued, err := d.isContinued(ctx, turn.Turn.ID); continued || err != nil {
-		return false, 0, err
+		return nil, false, 0, err
 	}
 	if !d.isUnused(turn.Turn.ID) { // a conversation was rolled back to it, or has just been created
-		return false, 0, nil
+		return nil, false, 0, nil
 	}
 	unused = d.isUnused(turn.Turn.Previous) // before this turn is deleted
 	if exists, err := d.exists(ctx, d.record); !exists || err != nil {
-		return false, deletionRetry, err
+		return nil, false, deletionRetry, err
 	}
-	deleted, err := d.delete(ctx, turn)
-	return deleted && unused, 0, err
+	version, err = d.delete(ctx, turn)
+	return version, unused, 0, err
 }
 
 // owns reports whether a turn belongs to the conversation, which must not have been replaced by another one with its name.
@@ -221,20 +230,25 @@ func hasChunks(turn *sessions.Record) bool {
 	return turn.Snapshot() != nil && turn.Snapshot().Store == v1alpha1.SnapshotStoreChunks
 }
 
-// delete deletes a turn with its chunks, unless it has changed since the view received it, and reports whether the view shows that it is
-// deleted. What continues it, in spite of all, is kept.
-func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (deleted bool, err error) {
+// delete deletes the object of a turn, unless it has changed since the view received it. It returns the resource version of the deletion, 0 if that is
+// not known because the turn was gone at once, and nil if it was not deleted. What continues it, in spite of all, is kept.
+func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (deleted *uint64, err error) {
 	uid, version := turn.UID.Text(), turn.Version()
-	raw, err := kubeclient.Delete(ctx, d.Client, kubeclient.Sessions, turn.NamespacedName(),
+	answer, err := kubeclient.Delete(ctx, d.Client, kubeclient.Sessions, turn.NamespacedName(),
 		&metav1.Preconditions{UID: &uid, ResourceVersion: &version}, metav1.DeletePropagationOrphan)
 	switch {
 	case apierrors.IsConflict(err) || kubeclient.IsAnyGone(err):
 		d.pass.changed = true
-		return false, nil
+		return nil, nil
 	case err != nil:
-		return false, fmt.Errorf("unable to delete a turn of the conversation: %w", err)
+		return nil, fmt.Errorf("unable to delete a turn of the conversation: %w", err)
 	}
-	// Chunks are deleted with their session, as by garbage collection. An object in a bucket stays for the grace period, for a restore.
+	return new(sessions.ParseResourceVersion(gjson.GetBytes(answer, "metadata.resourceVersion").String())), nil
+}
+
+// finish deletes the chunks of a turn that was deleted at a resource version, as garbage collection would, and reports whether the view shows that
+// it is deleted. An object in a bucket stays for the grace period, for a restore.
+func (d *turnDeletion) finish(ctx context.Context, turn *sessions.Record, version uint64) (reflected bool) {
 	if hasChunks(turn) {
 		restored := func(ctx context.Context) (bool, error) { return d.isStoredAgain(ctx, turn) }
 		if err := d.Snapshots.Delete(ctx, turn.NamespacedName(), turn.Snapshot(), restored); err != nil {
@@ -243,14 +257,12 @@ func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (delet
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(reflectTimeout, max(time.Until(d.end), minReflectTime)))
 	defer cancel()
-	// Without an answer that has a version, the turn was gone at once.
-	now := sessions.ParseResourceVersion(gjson.GetBytes(raw, "metadata.resourceVersion").String())
-	if now == 0 || d.Sessions.WaitUntilReflects(ctx, turn.Namespace, now) != nil {
+	if version == 0 || d.Sessions.WaitUntilReflects(ctx, turn.Namespace, version) != nil {
 		d.pass.changed = true
-		return false, nil
+		return false
 	}
 	d.current = true
-	return true, nil
+	return true
 }
 
 // isStoredAgain reports whether another turn has the name of one that was deleted, which may be the same one, restored from a backup.

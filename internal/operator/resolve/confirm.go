@@ -99,7 +99,7 @@ func (l *lookup) settle(broken bool) {
 
 // readHidden reads the turns whose state the view does not show.
 func (l *lookup) readHidden(ctx context.Context) error {
-	hidden := slices.DeleteFunc(l.unconfirmed(), func(id string) bool { return !hidesState(l.get(id)) })
+	hidden := slices.DeleteFunc(l.unconfirmed(), func(id string) bool { return !l.hidesState(l.get(id)) })
 	if len(hidden) == 0 {
 		return nil
 	}
@@ -123,14 +123,14 @@ func (l *lookup) chargeError(ctx context.Context) error {
 func (l *lookup) unconfirmed() []string {
 	return slices.DeleteFunc(slices.Clone(l.visited), func(id string) bool {
 		_, read := l.confirmed[id]
-		return read || l.caughtUp && !hidesState(l.get(id))
+		return read || l.caughtUp && !l.hidesState(l.get(id))
 	})
 }
 
 // hidesState reports whether a turn, nil if it does not exist, is unreadable because of a snapshot outside its object. The snapshot
-// may have changed since then without a change of the object.
-func hidesState(s *sessions.Record) bool {
-	return s != nil && s.Snapshot() != nil && s.Turn.Unreadable
+// may have changed since then without a change of the object. Nothing depends on it for a query that includes unreadable turns.
+func (l *lookup) hidesState(s *sessions.Record) bool {
+	return s != nil && s.Snapshot() != nil && s.Turn.Unreadable && !l.query.IncludeUnreadable
 }
 
 // catchUp waits until the view reflects the current state of the API server, and sets caughtUp if it does so in time.
@@ -170,7 +170,7 @@ func (l *lookup) readTurn(ctx context.Context, id string) error {
 	if found && object.InChain() {
 		known = object
 	}
-	if found && !hidesState(known) {
+	if found && !l.hidesState(known) {
 		current, err := l.reader.isCurrent(ctx, object)
 		if err != nil {
 			return err
@@ -180,10 +180,23 @@ func (l *lookup) readTurn(ctx context.Context, id string) error {
 			return nil
 		}
 	}
-	s, _, err := l.reader.getID(ctx, l.namespace, id, l.payForSnapshot)
+	s, err := l.readState(ctx, id)
 	if err != nil {
 		return err
 	}
 	l.set(id, s)
 	return nil
+}
+
+// readState reads a turn, and its snapshot if the query depends on that. It returns nil if it does not exist.
+func (l *lookup) readState(ctx context.Context, id string) (*sessions.Record, error) {
+	if !l.query.IncludeUnreadable {
+		s, _, err := l.reader.getID(ctx, l.namespace, id, l.payForSnapshot)
+		return s, err
+	}
+	s, _, err := l.reader.getObject(ctx, l.namespace, v1alpha1.ObjectName(id))
+	if err != nil || s == nil || !s.InChain() {
+		return nil, err
+	}
+	return s, nil
 }

@@ -124,10 +124,12 @@ func (r *Resolver) isOutOfPlace(ctx context.Context, namespace string, head driv
 	if readErr != nil {
 		return false, readErr
 	}
+	if turn != nil {
+		r.answers.debit(namespace, cold*int64(turn.ObjectBytes))
+	}
 	if turn == nil || !turn.InChain() || head.Holds(turn.Turn.Previous) {
 		return false, err
 	}
-	r.answers.debit(namespace, cold*int64(turn.ObjectBytes))
 	return true, nil
 }
 

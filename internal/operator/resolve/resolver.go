@@ -284,6 +284,9 @@ func (l *lookup) responseID(ctx context.Context, name string) (string, error) {
 		if s, _, err = l.reader.getObject(ctx, l.namespace, name); err != nil {
 			return "", err
 		}
+		if s != nil {
+			l.answers.debit(l.namespace, cold*int64(s.ObjectBytes))
+		}
 	}
 	if s == nil || !s.InChain() {
 		return name, nil

@@ -63,7 +63,7 @@ func (s sessionVerdictSource) count(namespace string) int { return s.view.Sessio
 const sessionVisitCost = 64
 
 func (s sessionVerdictSource) visitCost(namespace string) int64 {
-	return int64(s.view.Usage(namespace).Sessions) * sessionVisitCost
+	return int64(s.view.Sessions(namespace)) * sessionVisitCost
 }
 
 // newSessionVerdict returns a verdict as it is in the status of its session; see newStatus in package controllers.

@@ -63,13 +63,13 @@ func listedTime(field gjson.Result) int64 {
 	return t.Unix()
 }
 
-// Position returns the position of a session that has a listing.
+// Position returns the position of a session in the list of its conversation.
 func (r *Record) Position() sortedlist.Position {
 	return sortedlist.Position{Time: r.Listing.CreatedAt, ID: r.Turn.ID}
 }
 
-// conversations has the listed sessions of a namespace, sorted by conversation and position: those that are in a chain and have a
-// listing. They are in one tree, because most conversations are short. A change of a session and the search for a page take a
+// conversations has the listed sessions of a namespace, sorted by conversation and position: those that are in a chain and belong to a
+// conversation. They are in one tree, because most conversations are short. A change of a session and the search for a page take a
 // number of comparisons that grows with the logarithm of the sessions, in any order of the changes: in sorted slices, a list of a
 // namespace that has all its sessions in one conversation would take quadratic time.
 type conversations struct {
