@@ -60,7 +60,7 @@ func (c *Conversations) Recent(ctx context.Context, conversationID string, turns
 // Turns returns a page of the turns of a conversation's history, without their bodies, which Get returns. The oldest turn is first, or the newest
 // with OrderDescending. Turns are part of the history whatever their status is; those that were rolled back are not: see Store.List. To read all pages,
 // pass each TurnList.Next as ListOptions.After until it is empty. Turns that are appended meanwhile neither repeat nor hide others. The errors are those of
-// Load. A turn that was overwritten a moment ago may be listed as it was, unless ListOptions.Version is set.
+// Load, except that bodies need not be readable. A turn that was overwritten a moment ago may be listed as it was, unless ListOptions.Version is set.
 func (c *Conversations) Turns(ctx context.Context, conversationID string, options ListOptions) (*TurnList, error) {
 	return conversationCall(c, "list_turns", conversationID, func(driver.Conversations) (*TurnList, error) {
 		options.History = true
@@ -69,7 +69,7 @@ func (c *Conversations) Turns(ctx context.Context, conversationID string, option
 }
 
 // Count returns the number of turns of a conversation's history. It reads no bodies, and takes one request in a cluster. The errors are those of
-// Load.
+// Turns.
 func (c *Conversations) Count(ctx context.Context, conversationID string) (int, error) {
 	return conversationCall(c, "count_turns", conversationID, func(driver.Conversations) (int, error) {
 		list, err := c.store.list(ctx, conversationID, ListOptions{History: true, Limit: 1, Order: OrderDescending})

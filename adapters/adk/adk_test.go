@@ -238,8 +238,13 @@ func TestSharedStateFull(t *testing.T) {
 		if _, err := on.Conversations().Patch(t.Context(), "adk:app", store.ConversationPatch{MetadataMembers: full}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.AppendEvent(t.Context(), again.Session, large); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("got %v, want ErrInvalid", err)
+		for range 2 {
+			if err := s.AppendEvent(t.Context(), again.Session, large); !errors.Is(err, store.ErrInvalid) {
+				t.Errorf("got %v, want ErrInvalid", err)
+			}
+			if n := again.Session.Events().Len(); n != 1 {
+				t.Errorf("the session has %d events, want the one", n)
+			}
 		}
 		if err := s.AppendEvent(t.Context(), again.Session, event("2", nil)); err != nil {
 			t.Errorf("Unable to append the next event: %v", err)

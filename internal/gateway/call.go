@@ -25,6 +25,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/internal/requestid"
@@ -78,17 +79,13 @@ func (g *Gateway) handle(next handler) http.Handler {
 		c.log = g.log.With("requestID", c.requestID)
 		defer c.release()
 		w.Header().Set(requestid.Header, c.requestID)
-		if g.stopping.Load() {
-			// The next request should go to another replica. net/http sends GOAWAY instead with HTTP/2.
-			w.Header().Set("Connection", "close")
-		}
 		if r.ContentLength != 0 {
 			// net/http reads the rest of the body before it responds, even if no handler reads it. The error is ignored: only
 			// ResponseWriters of tests do not support deadlines.
 			_ = http.NewResponseController(w).SetReadDeadline(start.Add(g.options.ReadTimeout))
 		}
 
-		writer := &statusWriter{ResponseWriter: w}
+		writer := &statusWriter{ResponseWriter: w, stopping: &g.stopping}
 		if err := g.serveCall(writer, r.WithContext(ctx), c, next); err != nil {
 			writer.fail(ctx, c, err)
 		}
@@ -173,13 +170,18 @@ func methodOf(r *http.Request) string {
 // statusWriter is a ResponseWriter that records the status.
 type statusWriter struct {
 	http.ResponseWriter
-	status int // 0 until it is written
+	status   int // 0 until it is written
+	stopping *atomic.Bool
 }
 
 // WriteHeader records and writes the status.
 func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
+		if w.stopping.Load() {
+			// The next request should go to another replica. net/http sends GOAWAY instead with HTTP/2.
+			w.Header().Set("Connection", "close")
+		}
 	}
 	w.ResponseWriter.WriteHeader(status)
 }

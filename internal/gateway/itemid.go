@@ -354,7 +354,7 @@ func completeItem(o *object, kind, status string) {
 	case (kind == "message" || content == "output") && jsonvalue.IsList(value):
 		o.set(content, completeList(value, completePart))
 	}
-	if kind == "message" || kind == "tool_search_output" || content == "output" || strings.HasSuffix(kind, "_call") {
+	if kind == "message" || kind == "tool_search_output" || content == "output" || isCall(kind) {
 		o.setMissing("status", quote(status))
 	}
 	switch {

@@ -76,8 +76,8 @@ const outputItemBytes = 512
 // slotOf returns the position in the output of the item that an event is about, which is that of the next item if it is a new one. The
 // second result is false if the event is not about an item.
 //
-// An item is recognised by its ID and its index. If only one of the two matches, the ID wins: some engines have the same index for all
-// items, and some a new ID in each event. An event that adds or finishes an item is not about one that is finished. Other events belong to the
+// An item is recognised by its call, and otherwise by its ID and its index. If only one of the two matches, the ID wins: some engines have the same
+// index for all items, and some a new ID in each event. An event that adds or finishes an item is not about one that is finished. Other events belong to the
 // last item if they do not say which they are about.
 func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	id, index, ok := nameOf(data)
@@ -87,6 +87,11 @@ func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	case id == "" && index < 0:
 		return p.unnamedSlot(kind, data), true
 	}
+	if kind == eventItemDone {
+		if slot = p.callSlot(data.raw("item")); slot >= 0 {
+			return slot, true
+		}
+	}
 	find := func(matches func(i outputItem) bool) int {
 		for slot, i := range slices.Backward(p.output) {
 			if matches(i) && (!i.done || kind != eventItemAdded && kind != eventItemDone) {
@@ -95,7 +100,11 @@ func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 		}
 		return -1
 	}
-	slot = find(func(i outputItem) bool { return i.id == id && i.index == index })
+	call := callOf(data.raw("item"))
+	slot = find(func(i outputItem) bool {
+		another := kind == eventItemAdded && call != "" && i.call != "" && i.call != call // one of several calls that are added at the same time
+		return i.id == id && i.index == index && !another
+	})
 	if slot < 0 && kind != eventItemAdded && id != "" {
 		slot = find(func(i outputItem) bool { return i.id == id })
 	}
@@ -111,6 +120,12 @@ func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	return slot, true
 }
 
+// callSlot returns the position of the item that is not finished and is the same call, or output of a call, as an item, or -1.
+func (p *partial) callSlot(item string) int {
+	kind, call := itemType(item), callOf(item)
+	return slices.IndexFunc(p.output, func(o outputItem) bool { return !o.done && call != "" && o.call == call && o.kind == kind })
+}
+
 // unnamedSlot is slotOf for an event that has neither an ID nor an index. Of the items that are not finished, one is the item that an event
 // finishes if it has the same call or, failing that, the same type.
 func (p *partial) unnamedSlot(kind string, data *object) int {
@@ -119,13 +134,12 @@ func (p *partial) unnamedSlot(kind string, data *object) int {
 		return len(p.output)
 	case eventItemDone:
 		item := data.raw("item")
-		call, kind := callOf(item), itemType(item)
-		sameCall := func(i outputItem) bool { return !i.done && call != "" && i.call == call }
-		sameType := func(i outputItem) bool { return !i.done && i.kind == kind }
-		for _, same := range []func(outputItem) bool{sameCall, sameType} {
-			if slot := slices.IndexFunc(p.output, same); slot >= 0 {
-				return slot
-			}
+		if slot := p.callSlot(item); slot >= 0 {
+			return slot
+		}
+		kind := itemType(item)
+		if slot := slices.IndexFunc(p.output, func(i outputItem) bool { return !i.done && i.kind == kind }); slot >= 0 {
+			return slot
 		}
 		return len(p.output)
 	}
@@ -200,51 +214,81 @@ func callOf(item string) string {
 // as vLLM, give a call several IDs, and its client uses the one that it has seen. It calls hold before it allocates memory that is kept.
 func (p *partial) keepCall(slot int, item string, hold func(bytes int64) error) (string, error) {
 	kind, call := itemType(item), callOf(item)
-	switch {
-	case call == "":
-	case !isCall(kind):
-		for _, o := range p.output {
-			if o.renamed == call {
-				return withMember(item, "call_id", quote(o.call)), nil
-			}
-		}
-	case slot < len(p.output) && p.output[slot].kind == kind && p.output[slot].call != "" && p.output[slot].call != call:
-		if err := hold(int64(len(call))); err != nil {
-			return "", err
-		}
-		p.bytes += int64(len(call))
-		p.output[slot].renamed = strings.Clone(call)
-		return withMember(item, "call_id", quote(p.output[slot].call)), nil
+	hasCall := func(o outputItem) bool { return isCall(o.kind) && o.call == call }
+	if call == "" || slices.ContainsFunc(p.output, hasCall) {
+		return item, nil
 	}
-	return item, nil
+	if !isCall(kind) {
+		if of := slices.IndexFunc(p.output, func(o outputItem) bool { return o.renamed == call }); of >= 0 {
+			return withMember(item, "call_id", quote(p.output[of].call)), nil
+		}
+		return item, nil
+	}
+	if slot == len(p.output) || p.output[slot].kind != kind || p.output[slot].call == "" {
+		return item, nil
+	}
+	if err := hold(int64(len(call))); err != nil {
+		return "", err
+	}
+	p.bytes += int64(len(call))
+	p.output[slot].renamed = strings.Clone(call)
+	return withMember(item, "call_id", quote(p.output[slot].call)), nil
 }
 
-// renamedCalls returns the first IDs of the calls of the final output that have other ones in it, by these.
+// finalCall is a call of the final output.
+type finalCall struct{ kind, id, call string }
+
+// renamedCalls returns the first IDs of the calls of the final output that have other ones in it, by these. A call whose ID no event has had is the
+// one with its item ID or, if as many are left of its type as in the events, the next of these.
 func (p *partial) renamedCalls(output string) map[string]string {
-	renamed, named := map[string]string{}, make([]bool, len(p.output))
-	var others []struct {
-		at   int
-		call string
-	}
-	i := 0
-	for _, item := range jsonvalue.Elements(output) {
-		if call := callOf(item); call != "" && isCall(itemType(item)) {
-			switch at := p.find(i, item); {
-			case at < 0:
-			case p.output[at].call == call:
-				named[at] = true
-			default:
-				others = append(others, struct {
-					at   int
-					call string
-				}{at, call})
-			}
+	renamed := map[string]string{}
+	byCall, byID := map[finalCall]int{}, map[finalCall]int{}
+	for i, o := range p.output {
+		if !isCall(o.kind) || o.call == "" {
+			continue
 		}
-		i++
+		byCall[finalCall{kind: o.kind, call: o.call}] = i
+		if o.renamed != "" {
+			renamed[o.renamed] = o.call
+		}
+		if _, repeated := byID[finalCall{kind: o.kind, id: o.id}]; repeated || o.id == "" {
+			i = -1
+		}
+		byID[finalCall{kind: o.kind, id: o.id}] = i
 	}
-	for _, other := range others {
-		if first := p.output[other.at].call; first != "" && !named[other.at] {
-			renamed[other.call], named[other.at] = first, true
+	named := make([]bool, len(p.output))
+	var others []finalCall
+	for _, item := range jsonvalue.Elements(output) {
+		c := finalCall{kind: itemType(item), call: callOf(item)}
+		if c.call == "" || !isCall(c.kind) {
+			continue
+		}
+		if at, known := byCall[finalCall{kind: c.kind, call: cmp.Or(renamed[c.call], c.call)}]; known {
+			named[at] = true
+		} else {
+			c.id = gjson.Get(item, "id").Str
+			others = append(others, c)
+		}
+	}
+	rest := map[string][]string{} // by type
+	for _, c := range others {
+		if at, known := byID[finalCall{kind: c.kind, id: c.id}]; known && at >= 0 && !named[at] {
+			renamed[c.call], named[at] = p.output[at].call, true
+		} else {
+			rest[c.kind] = append(rest[c.kind], c.call)
+		}
+	}
+	left := map[string][]string{}
+	for i, o := range p.output {
+		if !named[i] && rest[o.kind] != nil && o.call != "" {
+			left[o.kind] = append(left[o.kind], o.call)
+		}
+	}
+	for kind, calls := range rest {
+		if len(left[kind]) == len(calls) {
+			for i, call := range calls {
+				renamed[call] = left[kind][i]
+			}
 		}
 	}
 	return renamed

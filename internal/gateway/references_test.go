@@ -89,6 +89,7 @@ func TestArgumentsInOtherForm(t *testing.T) {
 		"same":          {arguments, true},
 		"another form":  {`"{\"city\":\"Bonn ü\",\"days\":1}"`, true},
 		"another value": {`"{\"city\":\"Bonn\",\"days\":1}"`, false},
+		"large number":  {`"{\"days\":1.0,\"city\":\"Bonn ü\",\"n\":12345678901234567890}"`, false},
 		"not JSON":      {`"{\"city\":\"Bonn ü\",\"days\":1"`, false},
 	} {
 		t.Run(name, func(t *testing.T) {

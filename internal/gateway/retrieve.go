@@ -145,7 +145,7 @@ func (g *Gateway) get(ctx context.Context, c *call, id string) (*store.Session, 
 	return session, nil
 }
 
-// getInfo is getSession without the bodies, unless the store needs them.
+// getInfo is getSession without the bodies, unless the store cannot read a turn without them.
 func (g *Gateway) getInfo(ctx context.Context, c *call, id string) (*store.Session, error) {
 	session, err := readStored(ctx, c, func(ctx context.Context) (*store.Session, error) { return c.store.GetWithoutBodies(ctx, id) }, sessionBytes)
 	if errors.Is(err, store.ErrUnsupported) {

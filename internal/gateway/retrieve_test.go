@@ -81,18 +81,23 @@ func TestDeleteUnreadable(t *testing.T) {
 		"too large":   {&store.Error{Code: store.CodeTooLarge}, "OK", true},
 		"unreachable": {&store.Error{Code: store.CodeUnreachable, Retryable: true}, "Service Unavailable session.store.unreachable", false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			f := start(t, nil, func(o *Options) { o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 1, 0, 3*callBytes })
-			f.seedLarge("resp_a", 3*callBytes) // alone more than a tenant may hold
-			f.store.onGetInfo = func() error { return tc.err }
-			if r := f.do(http.MethodDelete, "/v1/responses/resp_a", ""); r.code() != tc.want {
-				t.Errorf("got %d %s, want %s", r.status, r.body, tc.want)
-			}
-			f.store.onGetInfo = nil
-			if gone := f.saved("resp_a") == nil; gone != tc.wantGone {
-				t.Errorf("deleted: %t, want %t", gone, tc.wantGone)
-			}
-		})
+		for _, withoutBodies := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, without bodies %t", name, withoutBodies), func(t *testing.T) {
+				f := start(t, nil, func(o *Options) { o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 1, 0, 3*callBytes })
+				f.seedLarge("resp_a", 3*callBytes) // alone more than a tenant may hold
+				f.store.onGetInfo = func() error { return tc.err }
+				if !withoutBodies {
+					f.store.onGet, f.store.onGetInfo = f.store.onGetInfo, func() error { return &store.Error{Code: store.CodeUnsupported} }
+				}
+				if r := f.do(http.MethodDelete, "/v1/responses/resp_a", ""); r.code() != tc.want {
+					t.Errorf("got %d %s, want %s", r.status, r.body, tc.want)
+				}
+				f.store.onGet, f.store.onGetInfo = nil, nil
+				if gone := f.saved("resp_a") == nil; gone != tc.wantGone {
+					t.Errorf("deleted: %t, want %t", gone, tc.wantGone)
+				}
+			})
+		}
 	}
 }
 

@@ -182,6 +182,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	if err != nil {
 		return err
 	}
+	changed = changed || item.changed
 	switch {
 	case kind == eventError:
 		s.fail(ctx, data)
@@ -269,7 +270,10 @@ func (s *relay) readResponse(kind string, data *object) (response *object, namin
 	}
 	s.turn.claim(response)
 	if terminalEvents[kind] != "" {
-		if err := errors.Join(s.align(response), s.keepCalls(response)); err != nil {
+		if err := s.align(response); err != nil {
+			return nil, 0, err
+		}
+		if err := s.keepCalls(response); err != nil {
 			return nil, 0, err
 		}
 	}

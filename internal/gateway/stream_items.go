@@ -25,10 +25,12 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// eventItem is the item that an event is about: its position in the output, or -1, and the ID that the client sees.
+// eventItem is the item that an event is about: its position in the output, or -1, and the ID that the client sees. changed is set if its call has
+// another ID than the engine's.
 type eventItem struct {
-	slot int
-	id   string
+	slot    int
+	id      string
+	changed bool
 }
 
 // receiveItem records the item that an event is about, if there is one. A call gets the ID that clients and the store see.
@@ -36,6 +38,7 @@ func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 	slot, about := s.partial.slotOf(kind, data)
 	number := s.turn.request.inputs + slot
 	adds := kind == eventItemAdded || kind == eventItemDone
+	changed := false
 	if adds && about && nameable(data.raw("item")) > 0 {
 		item, err := s.partial.keepCall(slot, data.raw("item"), s.call.hold)
 		if err != nil {
@@ -44,7 +47,9 @@ func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 		if s.calls == nil {
 			s.calls = calls{}
 		}
-		data.set("item", s.calls.name(s.turn, item, number))
+		item = s.calls.name(s.turn, item, number)
+		changed = item != data.raw("item")
+		data.set("item", item)
 	}
 	if err := s.partial.add(kind, data, slot, s.g.options.MaxResponseBytes, s.call.hold); err != nil {
 		return eventItem{}, err
@@ -53,13 +58,13 @@ func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 		return eventItem{slot: -1}, nil
 	}
 	if slot == len(s.partial.output) { // it has not appeared
-		return eventItem{slot: slot, id: s.unseenID(slot, data)}, nil
+		return eventItem{slot, s.unseenID(slot, data), changed}, nil
 	}
 	item := &s.partial.output[slot]
 	if item.shownID == "" {
 		item.shownID = s.turn.itemID(slot, item.raw)
 	}
-	return eventItem{slot: slot, id: item.shownID}, nil
+	return eventItem{slot, item.shownID, changed}, nil
 }
 
 // unseenID returns the ID of an item that has not been added. If it is not stored, the client sees that ID to the end.
@@ -100,7 +105,7 @@ func (s *relay) keepCalls(response *object) error {
 	if count == 0 || !jsonvalue.IsList(output) || len(s.partial.output) == 0 {
 		return nil
 	}
-	const callBytes = 128
+	const callBytes = 512
 	if err := s.call.hold(callBytes * int64(count+len(s.partial.output))); err != nil {
 		return err
 	}
@@ -108,7 +113,14 @@ func (s *relay) keepCalls(response *object) error {
 	if len(renamed) == 0 {
 		return nil
 	}
-	if err := s.call.hold(int64(len(output)) + s.partial.bytes); err != nil {
+	bytes := int64(len(output))
+	for _, item := range jsonvalue.Elements(output) { // many can name a call with a long ID
+		bytes += int64(len(quote(renamed[callOf(item)])))
+	}
+	if bytes > s.g.options.MaxResponseBytes {
+		return errTooLarge
+	}
+	if err := s.call.hold(bytes); err != nil {
 		return err
 	}
 	response.set("output", mapList(output, len(output), func(_ int, item string) string {

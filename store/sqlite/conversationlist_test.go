@@ -17,6 +17,7 @@ limitations under the License.
 package sqlite_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -38,6 +39,23 @@ INSERT INTO conversations SELECT 'default', 'conv_' || i, 'user_' || (i / 2 % 50
   '', '', 0, 0, '', '', ?, NULL, i AS created_at, i AS updated_at, i AS active_at FROM n`, many, parent)
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestChangeOfNothing: a conversation is not among the last changed ones if an update changes nothing.
+func TestChangeOfNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "turns.db")
+	c := open(t, path).Conversations()
+	insertConversations(t, path, "", 3) // changed at 0, 1 and 2 seconds
+	title := "A title"
+	for _, patch := range []store.ConversationPatch{{}, {Title: &title}, {Metadata: json.RawMessage("null")}} {
+		if _, err := c.Patch(t.Context(), "conv_0", patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := c.List(t.Context(), store.ConversationListOptions{Sort: store.SortUpdated})
+	if err != nil || len(list.Conversations) != 2 || list.Conversations[1].UpdatedAt.Unix() != 0 {
+		t.Errorf("got %+v and %v, want conv_0 to be unchanged", list, err)
 	}
 }
 

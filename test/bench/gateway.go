@@ -98,7 +98,7 @@ func gatewayExperiment(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// startGateway starts a gateway with the credentials of a Pod. It resolves directly, as one in a Pod does.
+// startGateway starts a gateway with the credentials of a Pod. It resolves directly, as one in a Pod does, but with the HTTP/2 frames of client-go.
 func (b *bench) startGateway(ctx context.Context, pod *rest.Config, upstream string) (*testenv.Gateway, error) {
 	kubeconfig, err := b.env.WriteKubeconfig(pod)
 	if err != nil {

@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
@@ -165,9 +166,11 @@ func (b *bench) openInPod(ctx context.Context, namespace, bucket string) (_ *sto
 	if err != nil {
 		return nil, err
 	}
+	var direct atomic.Bool
 	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if strings.Contains(address, ".svc:") { // the operator's Service, whose name does not resolve outside a cluster
 			address = net.JoinHostPort("127.0.0.1", strconv.Itoa(b.operator.Port))
+			direct.Store(true)
 		}
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}
@@ -176,7 +179,19 @@ func (b *bench) openInPod(ctx context.Context, namespace, bucket string) (_ *sto
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.Unsetenv(inCluster)) }()
-	return kube.Open(ctx, kube.Options{Config: config, Namespace: namespace, SnapshotStore: bucket})
+	s, err := kube.Open(ctx, kube.Options{Config: config, Namespace: namespace, SnapshotStore: bucket})
+	if err != nil {
+		return nil, err
+	}
+	return s, untilReady(ctx, func() error {
+		if _, err := s.Resolve(ctx, "resp_none", store.ResolveOptions{}); !errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("unexpected result: %w", err)
+		}
+		if !direct.Load() {
+			return errors.New("the store does not resolve directly")
+		}
+		return nil
+	})
 }
 
 func openSQLite(ctx context.Context, dir string) (peer, error) {

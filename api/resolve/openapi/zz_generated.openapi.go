@@ -603,7 +603,7 @@ func schema_catena_api_resolve_v1alpha1_ConversationTurnsOptions(ref common.Refe
 					},
 					"history": {
 						SchemaProps: spec.SchemaProps{
-							Description: "history selects the turns of the history of the Conversation with this ID: the chain that ends at its head, oldest turn first, whichever conversation IDs the turns have. Those that were rolled back are not part of it. The answer has every turn that was appended before the request. If the Conversation does not exist, it is the error session.conversation.not_found; otherwise the errors are those of InputItems.",
+							Description: "history selects the turns of the history of the Conversation with this ID: the chain that ends at its head, oldest turn first, whichever conversation IDs the turns have. Those that were rolled back are not part of it. The answer has every turn that was appended before the request. If the Conversation does not exist, it is the error session.conversation.not_found; otherwise the errors are those of InputItems, except that bodies need not be readable.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},

@@ -116,7 +116,8 @@ type ConversationTurnsOptions struct {
 
 	// history selects the turns of the history of the Conversation with this ID: the chain that ends at its head, oldest turn first, whichever
 	// conversation IDs the turns have. Those that were rolled back are not part of it. The answer has every turn that was appended before the
-	// request. If the Conversation does not exist, it is the error session.conversation.not_found; otherwise the errors are those of InputItems.
+	// request. If the Conversation does not exist, it is the error session.conversation.not_found; otherwise the errors are those of InputItems,
+	// except that bodies need not be readable.
 	// +optional
 	History bool `json:"history,omitempty"`
 

@@ -42,7 +42,7 @@ var map_ConversationTurnsOptions = map[string]string{
 	"limit":           "limit is the maximum number of turns in the answer, from 1 to 1000. Without it, the answer has up to 100.",
 	"after":           "after is the `next` of the previous page. The conversation and order must be the same as for that page.",
 	"order":           "order is asc (the default) for the oldest turn first, or desc for the newest.",
-	"history":         "history selects the turns of the history of the Conversation with this ID: the chain that ends at its head, oldest turn first, whichever conversation IDs the turns have. Those that were rolled back are not part of it. The answer has every turn that was appended before the request. If the Conversation does not exist, it is the error session.conversation.not_found; otherwise the errors are those of InputItems.",
+	"history":         "history selects the turns of the history of the Conversation with this ID: the chain that ends at its head, oldest turn first, whichever conversation IDs the turns have. Those that were rolled back are not part of it. The answer has every turn that was appended before the request. If the Conversation does not exist, it is the error session.conversation.not_found; otherwise the errors are those of InputItems, except that bodies need not be readable.",
 	"resourceVersion": "resourceVersion asks for an answer at least as new as this resource version of a ResponseSession. Without it, a turn that was saved, overwritten or deleted a moment ago may be missed until the operator's watch delivers the change.",
 }
 
