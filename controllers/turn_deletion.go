@@ -148,10 +148,10 @@ func (d *turnDeletion) deleteUnneeded(ctx context.Context, turn *sessions.Record
 	if version == nil || err != nil {
 		return false, wait, err
 	}
-	return d.finish(ctx, turn, *version) && unused, 0, nil
+	return d.isReflected(ctx, turn, *version) && unused, 0, nil
 }
 
-// deleteObject is deleteUnneeded for the object of a turn, within the share of its namespace. version is what delete returns.
+// deleteObject is deleteUnneeded without the wait for the view, within the share of the namespace. version is what delete returns.
 func (d *turnDeletion) deleteObject(ctx context.Context, turn *sessions.Record) (version *uint64, unused bool, wait time.Duration, err error) {
 	if err := d.slots.Acquire(ctx, turn.Namespace, 1); err != nil {
 		return nil, false, 0, err
@@ -167,7 +167,9 @@ func (d *turnDeletion) deleteObject(ctx context.Context, turn *sessions.Record) 
 	if exists, err := d.exists(ctx, d.record); !exists || err != nil {
 		return nil, false, deletionRetry, err
 	}
-	version, err = d.delete(ctx, turn)
+	if version, err = d.delete(ctx, turn); version != nil {
+		d.deleteChunks(ctx, turn)
+	}
 	return version, unused, 0, err
 }
 
@@ -246,15 +248,20 @@ func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (delet
 	return new(sessions.ParseResourceVersion(gjson.GetBytes(answer, "metadata.resourceVersion").String())), nil
 }
 
-// finish deletes the chunks of a turn that was deleted at a resource version, as garbage collection would, and reports whether the view shows that
-// it is deleted. An object in a bucket stays for the grace period, for a restore.
-func (d *turnDeletion) finish(ctx context.Context, turn *sessions.Record, version uint64) (reflected bool) {
-	if hasChunks(turn) {
-		restored := func(ctx context.Context) (bool, error) { return d.isStoredAgain(ctx, turn) }
-		if err := d.Snapshots.Delete(ctx, turn.NamespacedName(), turn.Snapshot(), restored); err != nil {
-			log.FromContext(ctx).Error(err, "Unable to delete the chunks of a turn with it: the next sweeps do that", "turn", turn.Name)
-		}
+// deleteChunks deletes the chunks of a turn that was deleted, as garbage collection would. An object in a bucket stays for the grace period, for a
+// restore.
+func (d *turnDeletion) deleteChunks(ctx context.Context, turn *sessions.Record) {
+	if !hasChunks(turn) {
+		return
 	}
+	restored := func(ctx context.Context) (bool, error) { return d.isStoredAgain(ctx, turn) }
+	if err := d.Snapshots.Delete(ctx, turn.NamespacedName(), turn.Snapshot(), restored); err != nil {
+		log.FromContext(ctx).Error(err, "Unable to delete the chunks of a turn with it: the next sweeps do that", "turn", turn.Name)
+	}
+}
+
+// isReflected waits until the view shows that a turn was deleted at a resource version, and reports whether it does.
+func (d *turnDeletion) isReflected(ctx context.Context, turn *sessions.Record, version uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, min(reflectTimeout, max(time.Until(d.end), minReflectTime)))
 	defer cancel()
 	if version == 0 || d.Sessions.WaitUntilReflects(ctx, turn.Namespace, version) != nil {

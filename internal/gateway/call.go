@@ -178,7 +178,7 @@ type statusWriter struct {
 func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
-		if w.stopping.Load() {
+		if w.stopping.Load() && w.Header().Get("Connection") == "" { // it is set for an upgrade to WebSocket
 			// The next request should go to another replica. net/http sends GOAWAY instead with HTTP/2.
 			w.Header().Set("Connection", "close")
 		}

@@ -76,8 +76,8 @@ const outputItemBytes = 512
 // slotOf returns the position in the output of the item that an event is about, which is that of the next item if it is a new one. The
 // second result is false if the event is not about an item.
 //
-// An item is recognised by its call, and otherwise by its ID and its index. If only one of the two matches, the ID wins: some engines have the same
-// index for all items, and some a new ID in each event. An event that adds or finishes an item is not about one that is finished. Other events belong to the
+// An item is recognised by its ID and its index or, when it is finished, by its call. If only one of the two matches, the ID wins: some engines have
+// the same index for all items, and some a new ID in each event. An event that adds or finishes an item is not about one that is finished. Other events belong to the
 // last item if they do not say which they are about.
 func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	id, index, ok := nameOf(data)
@@ -86,11 +86,6 @@ func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 		return 0, false
 	case id == "" && index < 0:
 		return p.unnamedSlot(kind, data), true
-	}
-	if kind == eventItemDone {
-		if slot = p.callSlot(data.raw("item")); slot >= 0 {
-			return slot, true
-		}
 	}
 	find := func(matches func(i outputItem) bool) int {
 		for slot, i := range slices.Backward(p.output) {
@@ -101,10 +96,13 @@ func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 		return -1
 	}
 	call := callOf(data.raw("item"))
-	slot = find(func(i outputItem) bool {
-		another := kind == eventItemAdded && call != "" && i.call != "" && i.call != call // one of several calls that are added at the same time
-		return i.id == id && i.index == index && !another
+	sameCall := func(i outputItem) bool { return call == "" || i.call == "" || i.call == call }
+	slot = find(func(i outputItem) bool { // several calls can be added before one is done
+		return i.id == id && i.index == index && (kind != eventItemAdded && kind != eventItemDone || sameCall(i))
 	})
+	if slot < 0 && kind == eventItemDone {
+		slot = p.callSlot(data.raw("item"))
+	}
 	if slot < 0 && kind != eventItemAdded && id != "" {
 		slot = find(func(i outputItem) bool { return i.id == id })
 	}
@@ -210,6 +208,12 @@ func callOf(item string) string {
 	return call
 }
 
+// isKept reports whether an ID of a call replaces later ones. Many items can name a call whose ID is long.
+func isKept(call string) bool {
+	const maxKept = 1 << 10
+	return call != "" && len(call) <= maxKept
+}
+
 // keepCall returns the item of an event, whose position is slot, with the first ID of the call that it is, or is the output of. Some engines, such
 // as vLLM, give a call several IDs, and its client uses the one that it has seen. It calls hold before it allocates memory that is kept.
 func (p *partial) keepCall(slot int, item string, hold func(bytes int64) error) (string, error) {
@@ -224,7 +228,7 @@ func (p *partial) keepCall(slot int, item string, hold func(bytes int64) error) 
 		}
 		return item, nil
 	}
-	if slot == len(p.output) || p.output[slot].kind != kind || p.output[slot].call == "" {
+	if slot == len(p.output) || p.output[slot].kind != kind || !isKept(p.output[slot].call) {
 		return item, nil
 	}
 	if err := hold(int64(len(call))); err != nil {
@@ -235,139 +239,129 @@ func (p *partial) keepCall(slot int, item string, hold func(bytes int64) error) 
 	return withMember(item, "call_id", quote(p.output[slot].call)), nil
 }
 
-// finalCall is a call of the final output.
-type finalCall struct{ kind, id, call string }
+// matchKey is what an item of the events and one of the final output have in common.
+type matchKey struct{ kind, id, call, renamed string }
 
-// renamedCalls returns the first IDs of the calls of the final output that have other ones in it, by these. A call whose ID no event has had is the
-// one with its item ID or, if as many are left of its type as in the events, the next of these.
-func (p *partial) renamedCalls(output string) map[string]string {
-	renamed := map[string]string{}
-	byCall, byID := map[finalCall]int{}, map[finalCall]int{}
-	for i, o := range p.output {
-		if !isCall(o.kind) || o.call == "" {
-			continue
-		}
-		byCall[finalCall{kind: o.kind, call: o.call}] = i
-		if o.renamed != "" {
-			renamed[o.renamed] = o.call
-		}
-		if _, repeated := byID[finalCall{kind: o.kind, id: o.id}]; repeated || o.id == "" {
-			i = -1
-		}
-		byID[finalCall{kind: o.kind, id: o.id}] = i
+// finalItem is an item of the final output.
+type finalItem struct{ kind, id, call string }
+
+// group is what the items that are matched by their order have in common.
+func (i finalItem) group() matchKey {
+	if i.call == "" {
+		return matchKey{kind: i.kind}
 	}
-	named := make([]bool, len(p.output))
-	var others []finalCall
-	for _, item := range jsonvalue.Elements(output) {
-		c := finalCall{kind: itemType(item), call: callOf(item)}
-		if c.call == "" || !isCall(c.kind) {
-			continue
-		}
-		if at, known := byCall[finalCall{kind: c.kind, call: cmp.Or(renamed[c.call], c.call)}]; known {
-			named[at] = true
-		} else {
-			c.id = gjson.Get(item, "id").Str
-			others = append(others, c)
-		}
-	}
-	rest := map[string][]string{} // by type
-	for _, c := range others {
-		if at, known := byID[finalCall{kind: c.kind, id: c.id}]; known && at >= 0 && !named[at] {
-			renamed[c.call], named[at] = p.output[at].call, true
-		} else {
-			rest[c.kind] = append(rest[c.kind], c.call)
-		}
-	}
-	left := map[string][]string{}
-	for i, o := range p.output {
-		if !named[i] && rest[o.kind] != nil && o.call != "" {
-			left[o.kind] = append(left[o.kind], o.call)
-		}
-	}
-	for kind, calls := range rest {
-		if len(left[kind]) == len(calls) {
-			for i, call := range calls {
-				renamed[call] = left[kind][i]
-			}
-		}
-	}
-	return renamed
+	return matchKey{kind: i.kind, call: "any"}
 }
 
-// find returns the position in the events of an item at a position of the final output, or -1. That is the same one, unless an item of the same
-// type at another position has its ID, or that of its call: the final output may lack items, or have them in another order.
-func (p *partial) find(i int, item string) int {
-	id, call, kind := gjson.Get(item, "id").Str, callOf(item), itemType(item)
-	for _, same := range []func(o outputItem) bool{
-		func(o outputItem) bool { return id != "" && o.id == id && o.kind == kind },
-		func(o outputItem) bool { return call != "" && o.call == call && o.kind == kind },
+// slots returns the positions in the events of the items of the final output, each another one, or -1: the output may lack items, have others, or have
+// them in another order. An item is the one with its ID and call, with its call, or with its ID. Of the rest, it is the one at the same position or,
+// failing that, the next one of its type, but a call, or the output of one, only if as many of its type are left in the events.
+func (p *partial) slots(output string) []int {
+	var items []finalItem
+	for _, item := range jsonvalue.Elements(output) {
+		items = append(items, finalItem{itemType(item), gjson.Get(item, "id").Str, callOf(item)})
+	}
+	m := &matching{of: p.output, slots: slices.Repeat([]int{-1}, len(items)), claimed: make([]bool, len(p.output))}
+	for _, key := range []func(kind, id, call, renamed string) matchKey{
+		func(kind, id, call, _ string) matchKey { return matchKey{kind: kind, id: id, call: call} },
+		func(kind, _, call, _ string) matchKey { return matchKey{kind: kind, call: call} },
+		func(kind, id, _, _ string) matchKey { return matchKey{kind: kind, id: id} },
+		func(kind, _, _, renamed string) matchKey { return matchKey{kind: kind, renamed: renamed} },
 	} {
-		if i < len(p.output) && same(p.output[i]) {
-			return i
-		}
-		if j := slices.IndexFunc(p.output, same); j >= 0 {
-			return j
-		}
+		m.match(items, key)
 	}
-	if i < len(p.output) && p.output[i].kind == kind {
-		return i
-	}
-	return -1
+	m.matchRest(items)
+	return m.slots
 }
 
-// isAligned reports whether the final output has all items at the positions at which they appeared in the events.
-func (p *partial) isAligned(output string) bool {
-	i := 0
-	for _, item := range jsonvalue.Elements(output) {
-		if i == len(p.output) {
-			break
+// matching is the state of partial.slots.
+type matching struct {
+	of      []outputItem
+	slots   []int
+	claimed []bool
+}
+
+func (m *matching) claim(i, slot int) { m.slots[i], m.claimed[slot] = slot, true }
+
+// match matches items by a key that has more than their type, in their order.
+func (m *matching) match(items []finalItem, key func(kind, id, call, renamed string) matchKey) {
+	unclaimed := map[matchKey][]int{}
+	for slot, o := range m.of {
+		if k := key(o.kind, o.id, o.call, o.renamed); !m.claimed[slot] && k != (matchKey{kind: o.kind}) {
+			unclaimed[k] = append(unclaimed[k], slot)
 		}
-		if p.find(i, item) != i {
+	}
+	for i, item := range items {
+		k := key(item.kind, item.id, item.call, item.call)
+		if same := unclaimed[k]; m.slots[i] < 0 && len(same) > 0 {
+			m.claim(i, same[0])
+			unclaimed[k] = same[1:]
+		}
+	}
+}
+
+// matchRest matches items by their position, and then by their order.
+func (m *matching) matchRest(items []finalItem) {
+	left, unclaimed := map[matchKey]int{}, map[matchKey][]int{}
+	groupOf := func(o outputItem) matchKey { return finalItem{kind: o.kind, call: o.call}.group() }
+	for slot, o := range m.of {
+		if !m.claimed[slot] {
+			unclaimed[groupOf(o)] = append(unclaimed[groupOf(o)], slot)
+		}
+	}
+	for i, item := range items {
+		if m.slots[i] < 0 {
+			left[item.group()]++
+		}
+	}
+	for i, item := range items {
+		if m.slots[i] < 0 && item.call == "" && i < len(m.of) && !m.claimed[i] && groupOf(m.of[i]) == item.group() {
+			m.claim(i, i)
+		}
+	}
+	for i, item := range items {
+		next := unclaimed[item.group()]
+		for len(next) > 0 && m.claimed[next[0]] {
+			next = next[1:]
+		}
+		if m.slots[i] < 0 && len(next) > 0 && (item.call == "" || left[item.group()] == len(unclaimed[item.group()])) {
+			m.claim(i, next[0])
+		}
+		if item.call == "" {
+			unclaimed[item.group()] = next
+		}
+	}
+}
+
+// isAligned reports whether the final output has all items at the positions at which they appeared in the events, given its slots.
+func (p *partial) isAligned(slots []int) bool {
+	for i := range p.output {
+		if i >= len(slots) || slots[i] != i {
 			return false
 		}
-		i++
 	}
-	return i == len(p.output)
+	return true
 }
 
 // align returns the final output with its items at the positions at which they appeared in the events, and those that did not appear at the
 // end. Items that it lacks are added. It returns the output unchanged if one of these has not been finished.
-func (p *partial) align(output string) string {
-	aligned, i := make([]string, len(p.output)), 0
-	first := map[string]int{} // by type, the position before which all its items are aligned
-	var rest []string
+func (p *partial) align(output string, slots []int) (aligned string, ok bool) {
+	items, i := make([]string, len(p.output)), 0
 	for _, item := range jsonvalue.Elements(output) {
-		at := p.find(i, item)
-		if at < 0 || aligned[at] != "" { // some engines omit IDs
-			kind := itemType(item)
-			at = p.firstOf(kind, first[kind], aligned)
-			first[kind] = at
-		}
-		if at < 0 {
-			rest = append(rest, item)
+		if slots[i] >= 0 {
+			items[slots[i]] = item
 		} else {
-			aligned[at] = item
+			items = append(items, item)
 		}
 		i++
 	}
 	for at, item := range p.output {
-		if aligned[at] == "" && !item.done {
-			return output
+		if items[at] == "" && !item.done {
+			return output, false
 		}
-		aligned[at] = cmp.Or(aligned[at], item.raw)
+		items[at] = cmp.Or(items[at], item.raw)
 	}
-	return "[" + strings.Join(slices.Concat(aligned, rest), ",") + "]"
-}
-
-// firstOf returns the index of the first item of a type, starting at from, that is not aligned yet. It returns -1 if no item matches, or if from
-// is -1.
-func (p *partial) firstOf(kind string, from int, aligned []string) int {
-	for i := from; i >= 0 && i < len(p.output); i++ {
-		if aligned[i] == "" && p.output[i].kind == kind {
-			return i
-		}
-	}
-	return -1
+	return "[" + strings.Join(items, ",") + "]", true
 }
 
 // counterOf returns the counter of the item at a position.

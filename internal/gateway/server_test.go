@@ -94,6 +94,7 @@ func TestShutdownDelay(t *testing.T) {
 	if response.StatusCode != http.StatusOK || !response.Close {
 		t.Errorf("status %d, want 200; connection closed: %t, want true", response.StatusCode, response.Close)
 	}
+	f.dial() // a WebSocket connection is still possible
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

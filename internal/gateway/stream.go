@@ -77,6 +77,8 @@ type relay struct {
 	partial   partial
 	// calls are the IDs of the calls of the output.
 	calls calls
+	// slots are the positions in the events of the output of the last response, nil if it has none: see partial.slots.
+	slots []int
 	// ended is set once the outcome of the turn is known, immediately before it is saved. Later outcomes are ignored.
 	ended bool
 	// failing is set if the outcome was an error event. The corresponding response.failed may follow.
@@ -269,13 +271,8 @@ func (s *relay) readResponse(kind string, data *object) (response *object, namin
 		return nil, 0, fmt.Errorf("the response of an event %w", err)
 	}
 	s.turn.claim(response)
-	if terminalEvents[kind] != "" {
-		if err := s.align(response); err != nil {
-			return nil, 0, err
-		}
-		if err := s.keepCalls(response); err != nil {
-			return nil, 0, err
-		}
+	if err := s.readOutput(response, terminalEvents[kind] != ""); err != nil {
+		return nil, 0, err
 	}
 	naming = s.turn.namingBytes(response)
 	if err := s.call.hold(naming); err != nil {

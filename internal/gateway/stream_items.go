@@ -62,7 +62,7 @@ func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 	}
 	item := &s.partial.output[slot]
 	if item.shownID == "" {
-		item.shownID = s.turn.itemID(slot, item.raw)
+		item.shownID = strings.Clone(s.turn.itemID(slot, item.raw)) // the item may be replaced
 	}
 	return eventItem{slot, item.shownID, changed}, nil
 }
@@ -79,53 +79,85 @@ func (s *relay) unseenID(slot int, data *object) string {
 	return id
 }
 
-// align puts the output of a final response in the order in which its items appeared: clients refer to stored items by their positions. It holds
-// the memory for that. It returns errTooManyItems if the output has more items than those of the events may be.
-func (s *relay) align(response *object) error {
+// readOutput finds the items of a response in the events. Those of a final response are put in the order in which they appeared: clients refer to
+// stored items by their positions. Its calls, and their outputs, get the IDs that they had first. It holds the memory for that. It returns
+// errTooManyItems if the output of a final response has more items than those of the events may be.
+func (s *relay) readOutput(response *object, final bool) error {
+	s.slots = nil
 	output := response.raw("output")
-	if jsonvalue.IsList(output) && jsonvalue.Count(output) > maxOutputItems {
-		return errTooManyItems
-	}
-	if !s.turn.request.store || s.partial.completes(response) || !jsonvalue.IsList(output) || s.partial.isAligned(output) {
+	if !jsonvalue.IsList(output) {
 		return nil
 	}
-	const itemBytes = 16
-	costs := int64(len(output)) + s.partial.bytes + itemBytes*int64(jsonvalue.Count(output)+len(s.partial.output))
-	if err := s.call.hold(costs); err != nil {
+	count := jsonvalue.Count(output)
+	if count > maxOutputItems {
+		if final {
+			return errTooManyItems
+		}
+		return nil
+	}
+	const itemBytes, mapBytes = 32, 512
+	n := int64(count + len(s.partial.output))
+	if err := s.call.hold((itemBytes + mapBytes) * n); err != nil {
 		return err
 	}
-	response.set("output", s.partial.align(output))
+	s.slots = s.partial.slots(output)
+	s.call.memory.give(mapBytes * n)
+	if !final || s.partial.completes(response) {
+		return nil
+	}
+	if s.turn.request.store && !s.partial.isAligned(s.slots) {
+		if err := s.align(response); err != nil {
+			return err
+		}
+	}
+	return s.keepCalls(response)
+}
+
+func (s *relay) align(response *object) error {
+	output := response.raw("output")
+	if err := s.call.hold(int64(len(output)) + s.partial.bytes); err != nil {
+		return err
+	}
+	aligned, ok := s.partial.align(output, s.slots)
+	if !ok {
+		return nil
+	}
+	response.set("output", aligned)
+	s.slots = make([]int, jsonvalue.Count(aligned))
+	for i := range s.slots {
+		if s.slots[i] = i; i >= len(s.partial.output) {
+			s.slots[i] = -1
+		}
+	}
 	return nil
 }
 
-// keepCalls gives the calls of a final response the IDs that they had first in the events, and so their outputs. It holds the memory for that.
+// keepCalls gives the calls of a final response, and the outputs of calls, the IDs that they had first in the events.
 func (s *relay) keepCalls(response *object) error {
 	output := response.raw("output")
-	count := nameable(output)
-	if count == 0 || !jsonvalue.IsList(output) || len(s.partial.output) == 0 {
+	first := func(i int, item string) string {
+		if call := callOf(item); call != "" && s.slots[i] >= 0 {
+			if kept := s.partial.output[s.slots[i]].call; kept != call && isKept(kept) {
+				return kept
+			}
+		}
+		return ""
+	}
+	bytes, i, renamed := int64(len(output)), 0, false
+	for _, item := range jsonvalue.Elements(output) {
+		kept := first(i, item)
+		bytes, renamed = bytes+int64(len(kept)), renamed || kept != ""
+		i++
+	}
+	if !renamed {
 		return nil
-	}
-	const callBytes = 512
-	if err := s.call.hold(callBytes * int64(count+len(s.partial.output))); err != nil {
-		return err
-	}
-	renamed := s.partial.renamedCalls(output)
-	if len(renamed) == 0 {
-		return nil
-	}
-	bytes := int64(len(output))
-	for _, item := range jsonvalue.Elements(output) { // many can name a call with a long ID
-		bytes += int64(len(quote(renamed[callOf(item)])))
-	}
-	if bytes > s.g.options.MaxResponseBytes {
-		return errTooLarge
 	}
 	if err := s.call.hold(bytes); err != nil {
 		return err
 	}
-	response.set("output", mapList(output, len(output), func(_ int, item string) string {
-		if first := renamed[callOf(item)]; first != "" {
-			return withMember(item, "call_id", quote(first))
+	response.set("output", mapList(output, int(bytes), func(i int, item string) string {
+		if kept := first(i, item); kept != "" {
+			return withMember(item, "call_id", quote(kept))
 		}
 		return item
 	}))
@@ -135,10 +167,12 @@ func (s *relay) keepCalls(response *object) error {
 // itemID returns the ID of an output item that its client sees. An item that is not stored keeps the ID that it had in the events, even if the
 // engine has given it one since, or another.
 func (s *relay) itemID(i int, item string) string {
-	if !s.turn.request.store {
-		if at := s.partial.find(i, item); at >= 0 {
-			return s.partial.output[at].shownID
-		}
+	at := i // without an output of its own, the response has got that of the events
+	if s.slots != nil && i < len(s.slots) {
+		at = s.slots[i]
+	}
+	if !s.turn.request.store && at >= 0 && at < len(s.partial.output) {
+		return s.partial.output[at].shownID
 	}
 	return s.turn.itemID(i, item)
 }

@@ -126,6 +126,18 @@ func TestCallsKeepTheirIDs(t *testing.T) {
 			[]string{withoutID(item(call, "", "a")), withoutID(item(call, "", "b"))}, []string{withoutID(item(call, "", "b")), withoutID(item(call, "", "a"))},
 			[]string{withoutID(item(call, "", "a")), withoutID(item(call, "", "b"))}, []string{"a", "b"}, true,
 		},
+		"one item ID, another order at the end": {
+			[]string{item(call, "1", "a"), item(call, "1", "b")}, []string{item(call, "1", "a"), item(call, "1", "b")},
+			[]string{item(call, "1", "b"), item(call, "1", "a")}, []string{"a", "b"}, true,
+		},
+		"IDs that are numbered in each event": {
+			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{item(call, "1", "b"), item(call, "2", "c")},
+			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{"a", "b"}, false,
+		},
+		"one ID at the end": {
+			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{item(call, "1", "a"), item(call, "2", "b")},
+			[]string{item(call, "3", "x"), item(call, "4", "x")}, []string{"a", "b"}, false,
+		},
 		"one item ID, another order": {
 			[]string{item(call, "1", "a"), item(call, "1", "b")}, []string{item(call, "1", "b"), item(call, "1", "a")},
 			[]string{item(call, "1", "a"), item(call, "1", "b")}, []string{"a", "b"}, true,

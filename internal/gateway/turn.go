@@ -82,8 +82,9 @@ func (c calls) name(t *turn, item string, number int) string {
 		return item // it is an item of a stream, and has been named
 	}
 	if isCall(itemType(item)) {
-		named, known = itemName{t.id, number}.callID(id.Str), true
-		c[strings.Clone(id.Str)] = named // the body may be larger
+		engine := strings.Clone(id.Str) // the body may be larger
+		named, known = itemName{t.id, number}.callID(engine), true
+		c[engine] = named
 	}
 	if !known {
 		return item

@@ -63,6 +63,9 @@ func (s sessionVerdictSource) count(namespace string) int { return s.view.Sessio
 const sessionVisitCost = 64
 
 func (s sessionVerdictSource) visitCost(namespace string) int64 {
+	if namespace == "" {
+		return 0
+	}
 	return int64(s.view.Sessions(namespace)) * sessionVisitCost
 }
 
