@@ -41,7 +41,7 @@ type ReserveOptions struct {
 
 // Reserve reserves the place of the next turn of a conversation before its model runs, so that others need not run theirs in vain: as
 // long as it is reserved, the error of Reserve is ErrConversationLocked. The error is ErrConflict if a turn with the response ID is stored, and
-// ErrNotFound if the last turn was deleted.
+// ErrNotFound if the last turn was deleted, and a fork or a rollback has set it; one that was appended counts as one that is still being saved.
 //
 // Call Save or Release on the result. Until then, a goroutine renews the reservation, or until the context ends.
 func (c *Conversations) Reserve(ctx context.Context, conversationID, responseID string, options ReserveOptions) (*Reservation, error) {
@@ -141,8 +141,9 @@ func (r *Reservation) Context(ctx context.Context) (running context.Context, can
 // statuses that Append rejects are ErrInvalid.
 //
 // The error is ErrConflict if the reservation was lost, because this process did not renew it for so long that another writer took
-// the place, or because the conversation was rolled back or deleted. After any error but ErrInvalid, ErrTooLarge, ErrQuotaExceeded and
-// ErrConflict, it is unknown whether the turn was stored, until it is appended with Append.
+// the place, or because the conversation was rolled back or deleted: if the turn is stored, it is not part of the conversation. After ErrInvalid,
+// ErrTooLarge and ErrQuotaExceeded, nothing was stored. After any other error, it is unknown whether the turn was stored, until it is appended
+// with Append.
 func (r *Reservation) Save(ctx context.Context, session *Session) error {
 	if session.ResponseID != r.responseID {
 		return &Error{

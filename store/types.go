@@ -77,8 +77,8 @@ type (
 const (
 	StatusQueued     = driver.StatusQueued     // "queued"
 	StatusInProgress = driver.StatusInProgress // "in_progress"
-	StatusCompleted  = driver.StatusCompleted  // "completed": only such a turn can be used as context
-	StatusIncomplete = driver.StatusIncomplete // "incomplete"
+	StatusCompleted  = driver.StatusCompleted  // "completed": such a turn can be used as context
+	StatusIncomplete = driver.StatusIncomplete // "incomplete": with ContinueIncomplete, such a turn can be used as context, too
 	StatusFailed     = driver.StatusFailed     // "failed"
 	StatusCancelled  = driver.StatusCancelled  // "cancelled"
 )
@@ -186,8 +186,8 @@ const (
 	CodeConversationLocked = driver.CodeConversationLocked
 	// CodeConversationArchived is "session.conversation.archived": the conversation is archived, and cannot be continued.
 	CodeConversationArchived = driver.CodeConversationArchived
-	// CodeConversationLimitExceeded is "session.conversation.limit_exceeded": the conversation cannot have more hidden items, or has too
-	// many descendants to list.
+	// CodeConversationLimitExceeded is "session.conversation.limit_exceeded": the conversation cannot have more hidden items or summaries, or
+	// has too many descendants to list.
 	CodeConversationLimitExceeded = driver.CodeConversationLimitExceeded
 	// CodeTooLarge is "session.snapshot.too_large": the turn exceeds the store's size limit, or the history exceeds the limit
 	// for responses. Nothing was stored.

@@ -141,7 +141,8 @@ type ResponseSessionSpec struct {
 	PreviousResponseID string `json:"previousResponseID,omitempty"`
 
 	// conversationID is the ID of the OpenAI conversation that this turn belongs to. Catena stores it and lets clients
-	// select by it, but does not interpret it.
+	// select by it. When the Conversation with this ID is deleted with its turns, this turn is deleted unless something
+	// else needs it. Otherwise, Catena does not interpret it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
@@ -156,7 +157,8 @@ type ResponseSessionSpec struct {
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
 
 	// responseStatus is the status of the response, verbatim: queued, in_progress, completed, incomplete, failed or
-	// cancelled. Only a completed turn can be used as context; any other string is stored and treated as not completed.
+	// cancelled. Only a completed turn can be used as context or, if a request has continueIncomplete, an incomplete one; any
+	// other string is stored and treated as not completed.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +required

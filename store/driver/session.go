@@ -44,12 +44,13 @@ type Session struct {
 	ResponseID string
 	// PreviousResponseID is the parent, empty for a root. It need not exist yet, must not be the turn itself, and cannot change.
 	PreviousResponseID string
-	// ConversationID is the ID of the OpenAI conversation to which the gateway assigns the turn, or empty. List selects by it;
-	// otherwise Catena does not interpret it.
+	// ConversationID is the ID of the OpenAI conversation to which the gateway assigns the turn, or empty. List selects by it. When a Conversation
+	// is deleted with its turns, these are the turns with its ID that nothing else needs. Otherwise, Catena does not interpret it.
 	ConversationID string
 	// CreatedAt and CompletedAt are times of the response, to the second; zero if unknown.
 	CreatedAt, CompletedAt time.Time
-	// Status is the status of the response, 1 to 64 characters. Only a completed turn can be used as context.
+	// Status is the status of the response, 1 to 64 characters. Only a completed turn can be used as context or, with ContinueIncomplete, an
+	// incomplete one.
 	Status string
 
 	// Request and Response are the bodies as in the Responses API, and Metadata is any data that the gateway stores with them:

@@ -37,14 +37,16 @@ type ResponseSessionSpecApplyConfiguration struct {
 	// Without it the turn is the root of a chain. The parent need not exist yet. It cannot change.
 	PreviousResponseID *string `json:"previousResponseID,omitempty"`
 	// conversationID is the ID of the OpenAI conversation that this turn belongs to. Catena stores it and lets clients
-	// select by it, but does not interpret it.
+	// select by it. When the Conversation with this ID is deleted with its turns, this turn is deleted unless something
+	// else needs it. Otherwise, Catena does not interpret it.
 	ConversationID *string `json:"conversationID,omitempty"`
 	// createdAt is when the response was created, in RFC 3339 with an upper-case T and Z.
 	CreatedAt *v1.Time `json:"createdAt,omitempty"`
 	// completedAt is when the response was completed, in RFC 3339 with an upper-case T and Z.
 	CompletedAt *v1.Time `json:"completedAt,omitempty"`
 	// responseStatus is the status of the response, verbatim: queued, in_progress, completed, incomplete, failed or
-	// cancelled. Only a completed turn can be used as context; any other string is stored and treated as not completed.
+	// cancelled. Only a completed turn can be used as context or, if a request has continueIncomplete, an incomplete one; any
+	// other string is stored and treated as not completed.
 	ResponseStatus *string `json:"responseStatus,omitempty"`
 	// format is the version of the form in which request, response and metadata are stored, here or in the snapshot. 1 is
 	// verbatim, as described for each. 2 is in packed. If absent, it is 1.
