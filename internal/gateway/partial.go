@@ -347,11 +347,12 @@ func (p *partial) isAligned(slots []int) bool {
 // end. Items that it lacks are added. It returns the output unchanged if one of these has not been finished.
 func (p *partial) align(output string, slots []int) (aligned string, ok bool) {
 	items, i := make([]string, len(p.output)), 0
+	var rest []string
 	for _, item := range jsonvalue.Elements(output) {
 		if slots[i] >= 0 {
 			items[slots[i]] = item
 		} else {
-			items = append(items, item)
+			rest = append(rest, item)
 		}
 		i++
 	}
@@ -361,7 +362,7 @@ func (p *partial) align(output string, slots []int) (aligned string, ok bool) {
 		}
 		items[at] = cmp.Or(items[at], item.raw)
 	}
-	return "[" + strings.Join(items, ",") + "]", true
+	return "[" + strings.Join(slices.Concat(items, rest), ",") + "]", true
 }
 
 // counterOf returns the counter of the item at a position.
