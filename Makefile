@@ -22,7 +22,7 @@ IMAGE_REGISTRY ?= ghcr.io/catena-dev
 PLATFORMS ?= linux/amd64 linux/arm64
 
 TEST_PARALLEL ?= 3
-TEST_TIMEOUT ?= 20m
+TEST_TIMEOUT ?= 30m
 FUZZTIME ?= 10s
 BENCH ?= .
 BENCH_ARGS ?=

@@ -129,9 +129,10 @@ func (s *SnapshotSweeper) claim(ctx context.Context, store snapshot.Store) error
 func knownSnapshots(external []*sessions.Record, store string) []snapshot.Part {
 	var read, unread []snapshot.Part
 	for _, session := range external {
-		part := snapshot.Part{Session: session.NamespacedName(), Key: session.Snapshot().Key}
+		reference := session.Snapshot()
+		part := snapshot.Part{Session: session.NamespacedName(), Key: reference.Key}
 		switch {
-		case session.Snapshot().Store != store:
+		case reference.Store != store:
 		case session.Verified:
 			read = append(read, part)
 		default:

@@ -155,7 +155,8 @@ const rereadBytesPerSecond = 32 << 20
 
 // rereadDelay returns how long a session that has had a verdict must wait until its snapshot may be read.
 func (p *statusPaces) rereadDelay(now time.Time, session *sessions.Record) time.Duration {
-	bytes := max(session.Snapshot().SizeBytes, session.Snapshot().StoredBytes, v1alpha1.MaxSnapshotChunkBytes)
+	reference := session.Snapshot()
+	bytes := max(reference.SizeBytes, reference.StoredBytes, v1alpha1.MaxSnapshotChunkBytes)
 	return p.rereads.Delay(now, session.Namespace, session.NamespacedName(), seconds(float64(bytes)/rereadBytesPerSecond))
 }
 

@@ -141,35 +141,33 @@ func (d *turnDeletion) climb(ctx context.Context, id string, unused bool) (wait 
 	return 0, nil
 }
 
-// deleteUnneeded deletes a turn with its chunks unless something needs it. unused is whether it did, and no other conversation ended at the previous
-// turn before that. wait is not 0 if the conversation of the deletion no longer exists.
+// deleteUnneeded deletes a turn with its chunks unless something needs it. unused reports that it did, and that no other conversation had ended at the
+// previous turn. wait is not 0 if the conversation of the deletion no longer exists.
 func (d *turnDeletion) deleteUnneeded(ctx context.Context, turn *sessions.Record) (unused bool, wait time.Duration, err error) {
 	version, unused, wait, err := d.deleteObject(ctx, turn)
-	if version == nil || err != nil {
+	if version == 0 {
 		return false, wait, err
 	}
-	return d.isReflected(ctx, turn, *version) && unused, 0, nil
+	return d.isReflected(ctx, turn, version) && unused, 0, nil
 }
 
-// deleteObject is deleteUnneeded without the wait for the view, within the share of the namespace. version is what delete returns.
-func (d *turnDeletion) deleteObject(ctx context.Context, turn *sessions.Record) (version *uint64, unused bool, wait time.Duration, err error) {
+// deleteObject is deleteUnneeded without the wait for the view. It holds a share of the namespace. version is that of delete.
+func (d *turnDeletion) deleteObject(ctx context.Context, turn *sessions.Record) (version uint64, unused bool, wait time.Duration, err error) {
 	if err := d.slots.Acquire(ctx, turn.Namespace, 1); err != nil {
-		return nil, false, 0, err
+		return 0, false, 0, err
 	}
 	defer d.slots.Release(turn.Namespace, 1)
 	if continued, err := d.isContinued(ctx, turn.Turn.ID); continued || err != nil {
-		return nil, false, 0, err
+		return 0, false, 0, err
 	}
 	if !d.isUnused(turn.Turn.ID) { // a conversation was rolled back to it, or has just been created
-		return nil, false, 0, nil
+		return 0, false, 0, nil
 	}
 	unused = d.isUnused(turn.Turn.Previous) // before this turn is deleted
 	if exists, err := d.exists(ctx, d.record); !exists || err != nil {
-		return nil, false, deletionRetry, err
+		return 0, false, deletionRetry, err
 	}
-	if version, err = d.delete(ctx, turn); version != nil {
-		d.deleteChunks(ctx, turn)
-	}
+	version, err = d.delete(ctx, turn)
 	return version, unused, 0, err
 }
 
@@ -232,20 +230,23 @@ func hasChunks(turn *sessions.Record) bool {
 	return turn.Snapshot() != nil && turn.Snapshot().Store == v1alpha1.SnapshotStoreChunks
 }
 
-// delete deletes the object of a turn, unless it has changed since the view received it. It returns the resource version of the deletion, 0 if that is
-// not known because the turn was gone at once, and nil if it was not deleted. What continues it, in spite of all, is kept.
-func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (deleted *uint64, err error) {
-	uid, version := turn.UID.Text(), turn.Version()
+// delete deletes a turn with its chunks, unless it has changed since the view received it. It returns the resource version of the deletion, or 0 if the
+// turn was not deleted, or was gone at once, so that its version is unknown. A turn that continues it nevertheless is kept.
+func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (version uint64, err error) {
+	uid, known := turn.UID.Text(), turn.Version()
 	answer, err := kubeclient.Delete(ctx, d.Client, kubeclient.Sessions, turn.NamespacedName(),
-		&metav1.Preconditions{UID: &uid, ResourceVersion: &version}, metav1.DeletePropagationOrphan)
+		&metav1.Preconditions{UID: &uid, ResourceVersion: &known}, metav1.DeletePropagationOrphan)
 	switch {
 	case apierrors.IsConflict(err) || kubeclient.IsAnyGone(err):
 		d.pass.changed = true
-		return nil, nil
+		return 0, nil
 	case err != nil:
-		return nil, fmt.Errorf("unable to delete a turn of the conversation: %w", err)
+		return 0, fmt.Errorf("unable to delete a turn of the conversation: %w", err)
 	}
-	return new(sessions.ParseResourceVersion(gjson.GetBytes(answer, "metadata.resourceVersion").String())), nil
+	d.deleteChunks(ctx, turn)
+	version = sessions.ParseResourceVersion(gjson.GetBytes(answer, "metadata.resourceVersion").String())
+	d.pass.changed = d.pass.changed || version == 0
+	return version, nil
 }
 
 // deleteChunks deletes the chunks of a turn that was deleted, as garbage collection would. An object in a bucket stays for the grace period, for a
@@ -264,7 +265,7 @@ func (d *turnDeletion) deleteChunks(ctx context.Context, turn *sessions.Record) 
 func (d *turnDeletion) isReflected(ctx context.Context, turn *sessions.Record, version uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, min(reflectTimeout, max(time.Until(d.end), minReflectTime)))
 	defer cancel()
-	if version == 0 || d.Sessions.WaitUntilReflects(ctx, turn.Namespace, version) != nil {
+	if d.Sessions.WaitUntilReflects(ctx, turn.Namespace, version) != nil {
 		d.pass.changed = true
 		return false
 	}

@@ -57,7 +57,7 @@ type AppendOptions struct {
 //
 // The error is ErrInvalid if the last turn has function calls without an output, unless the turn's input has their outputs, and if the
 // status of the turn is StatusFailed, StatusCancelled or an unknown one, because no history with it could be loaded. It is ErrNotFound if the
-// last turn was deleted, and a fork or a rollback has set it; one that was appended counts as one that is still being saved.
+// last turn was deleted and a fork or a rollback had made it the last one. A deleted turn that was appended counts as one that is still being saved.
 //
 // Append does not count the turns. A history of more than MaxDepthLimit turns, or of the operator's --max-depth-limit in a cluster, cannot be
 // loaded, counted or rolled back, except to the empty ID: continue with a new conversation before that. Recent returns its end.

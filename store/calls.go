@@ -92,7 +92,7 @@ func (c *calls) answer(kind, callID string) {
 		for id := range c.localShells {
 			delete(c.open, id)
 		}
-		c.localShells = map[string]bool{} // to range over one that was cleared takes as long as when it was full
+		c.localShells = map[string]bool{} // ranging over a cleared map takes as long as when it was full
 	case strings.HasSuffix(kind, "_call_output"), kind == "tool_search_output":
 		delete(c.open, callID)
 		delete(c.localShells, callID)

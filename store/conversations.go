@@ -150,7 +150,7 @@ func (c *Conversations) get(ctx context.Context, d driver.Conversations, convers
 // cleared. The result is the same whether or not turns are appended at the same time. An archived conversation can be patched.
 func (c *Conversations) Patch(ctx context.Context, conversationID string, patch ConversationPatch) (*Conversation, error) {
 	return conversationCall(c, "patch", conversationID, func(d driver.Conversations) (*Conversation, error) {
-		if patch.Metadata != nil && len(patch.Metadata) == 0 {
+		if patch.Metadata != nil && len(patch.Metadata) == 0 { // a driver gets null for it
 			patch.Metadata = json.RawMessage("null")
 		}
 		if err := patch.ValidateFor(conversationID); err != nil {

@@ -28,8 +28,9 @@ import (
 
 // Load returns the history of a conversation, or a page of it, in either order, as Store.Resolve does for its head. Without turns, the history
 // is empty. It contains neither hidden items, except in Sessions and Digests, nor a turn for which a place is reserved. The error is ErrNotFound
-// if the head was deleted, and a fork or a rollback has set it, and ErrDepthExceeded if the history has more turns than ResolveOptions.MaxDepth, by default DefaultMaxDepth or, in a cluster,
-// the operator's --max-depth.
+// if a fork or a rollback set the head, and its turn was deleted. After an appended turn that was deleted, the history is that of the base. It is
+// ErrDepthExceeded if the history has more turns than ResolveOptions.MaxDepth, by default DefaultMaxDepth or, in a cluster, the operator's
+// --max-depth.
 //
 // A page can have fewer items than the limit. Turns that are appended between two pages neither repeat nor hide items, unless the options have
 // InstructionsLast: then the cursor becomes invalid. It also does if its turn is rolled back.

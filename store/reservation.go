@@ -41,7 +41,8 @@ type ReserveOptions struct {
 
 // Reserve reserves the place of the next turn of a conversation before its model runs, so that others need not run theirs in vain: as
 // long as it is reserved, the error of Reserve is ErrConversationLocked. The error is ErrConflict if a turn with the response ID is stored, and
-// ErrNotFound if the last turn was deleted, and a fork or a rollback has set it; one that was appended counts as one that is still being saved.
+// ErrNotFound if the last turn was deleted and a fork or a rollback had made it the last one. A deleted turn that was appended counts as one that
+// is still being saved.
 //
 // Call Save or Release on the result. Until then, a goroutine renews the reservation, or until the context ends.
 func (c *Conversations) Reserve(ctx context.Context, conversationID, responseID string, options ReserveOptions) (*Reservation, error) {

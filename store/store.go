@@ -43,8 +43,8 @@ import (
 
 // Store stores turns. It is bound to one namespace, which is the tenant: a chain never leaves it, and turns in other
 // namespaces cannot be read, continued or deleted. All methods are safe for concurrent use, honour their context's deadline,
-// and return an *Error if one of the codes of this package applies. If the store is temporarily unreachable, all but
-// CheckQuota, Check and Ping retry for a few seconds.
+// and return an *Error if one of the codes of this package applies. If the store is temporarily unreachable, all
+// except CheckQuota, Check and Ping retry for a few seconds.
 type Store struct {
 	*shared
 	namespace string

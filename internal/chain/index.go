@@ -242,7 +242,7 @@ func (x *Index[V]) Set(turn Turn, value V) []V {
 	fresh := !n.stored()
 	moved := fresh || x.previous(n) != turn.Previous
 	var before []string
-	if moved && !fresh {
+	if moved && !fresh { // while n has its old value, which names its parent
 		before = x.ancestry(n)
 		x.unlink(n)
 	}
@@ -299,6 +299,7 @@ func (x *Index[V]) link(n, parent *node[V]) {
 	parent.firstChild = n
 }
 
+// unlink removes a stored turn from its parent, and the parent if nothing else refers to it.
 func (x *Index[V]) unlink(n *node[V]) {
 	parent, id := n.parent, x.previous(n)
 	if parent == nil {

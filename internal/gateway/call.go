@@ -167,7 +167,7 @@ func methodOf(r *http.Request) string {
 	return "other"
 }
 
-// statusWriter is a ResponseWriter that records the status.
+// statusWriter is a ResponseWriter that records the status and, once the gateway is stopping, ends the connection after the response.
 type statusWriter struct {
 	http.ResponseWriter
 	status   int // 0 until it is written

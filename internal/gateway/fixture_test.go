@@ -230,13 +230,13 @@ func (s *hookedStore) open() *store.Store {
 // hookedStore is an in-memory driver whose calls can be replaced.
 type hookedStore struct {
 	driver.Conversations
-	next      *store.Store
-	onSave    func(ctx context.Context, session *store.Session, next func() error) error
-	onResolve func(context.Context) error
-	onGet     func() error
-	onGetInfo func() error
-	onQuota   func(ctx context.Context, namespace string) error
-	onOptions func(store.SaveOptions)
+	next               *store.Store
+	onSave             func(ctx context.Context, session *store.Session, next func() error) error
+	onResolve          func(context.Context) error
+	onGet              func() error
+	onGetWithoutBodies func() error
+	onQuota            func(ctx context.Context, namespace string) error
+	onOptions          func(store.SaveOptions)
 	// resolved is the number of items that were resolved.
 	resolved atomic.Int64
 	// cutOff makes updates of conversations fail.
@@ -268,8 +268,8 @@ func (s *hookedStore) Get(ctx context.Context, namespace, id string) (*store.Ses
 }
 
 func (s *hookedStore) GetWithoutBodies(ctx context.Context, namespace, id string) (*store.Session, error) {
-	if s.onGetInfo != nil {
-		if err := s.onGetInfo(); err != nil {
+	if s.onGetWithoutBodies != nil {
+		if err := s.onGetWithoutBodies(); err != nil {
 			return nil, err
 		}
 	}

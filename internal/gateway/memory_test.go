@@ -287,7 +287,7 @@ func TestSentBytesAreReleased(t *testing.T) {
 }
 
 // TestStoredTurnsAreCounted checks that a request for a large stored turn holds the memory for reading it. If its tenant has not that
-// much left, the request is refused and changes nothing.
+// much left, the request is refused.
 func TestStoredTurnsAreCounted(t *testing.T) {
 	const size, limit, others = 4 << 20, 64 << 20, 20 << 20
 	for name, path := range map[string]string{"retrieve": "/v1/responses/resp_large", "input items": "/v1/responses/resp_large/input_items"} {

@@ -55,8 +55,8 @@ type outputItem struct {
 	raw   string
 	// kind is the type of the item, and call the engine's first ID of the call that it is, or is the output of.
 	kind, call string
-	// renamed is the ID that the engine has given the call since, if it is another one.
-	renamed string
+	// later is the ID that the engine has given the call since, if it is another one.
+	later string
 	// shownID is the ID that the client sees, once it is known.
 	shownID string
 	// done is set once the item is finished. Until then, it is as it was added, without its content.
@@ -76,9 +76,9 @@ const outputItemBytes = 512
 // slotOf returns the position in the output of the item that an event is about, which is that of the next item if it is a new one. The
 // second result is false if the event is not about an item.
 //
-// An item is recognised by its ID and its index or, when it is finished, by its call. If only one of the two matches, the ID wins: some engines have
-// the same index for all items, and some a new ID in each event. An event that adds or finishes an item is not about one that is finished. Other events belong to the
-// last item if they do not say which they are about.
+// An item is recognized by its ID and index, if the event does not name another call; then, in an event that finishes it, by its type and call;
+// then by its ID; and then by its index: some engines give all items the same index, and some a new ID in each event. An event that adds or
+// finishes an item is not about one that is finished. Other events belong to the last item if they do not say which they are about.
 func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	id, index, ok := nameOf(data)
 	switch {
@@ -89,16 +89,18 @@ func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	}
 	find := func(matches func(i outputItem) bool) int {
 		for slot, i := range slices.Backward(p.output) {
-			if matches(i) && (!i.done || kind != eventItemAdded && kind != eventItemDone) {
+			if matches(i) && !(i.done && addsItem(kind)) {
 				return slot
 			}
 		}
 		return -1
 	}
-	call := callOf(data.raw("item"))
-	sameCall := func(i outputItem) bool { return call == "" || i.call == "" || i.call == call }
+	call := ""
+	if addsItem(kind) {
+		call = callOf(data.raw("item"))
+	}
 	slot = find(func(i outputItem) bool { // several calls can be added before one is done
-		return i.id == id && i.index == index && (kind != eventItemAdded && kind != eventItemDone || sameCall(i))
+		return i.id == id && i.index == index && (call == "" || i.call == "" || i.call == call)
 	})
 	if slot < 0 && kind == eventItemDone {
 		slot = p.callSlot(data.raw("item"))
@@ -117,6 +119,9 @@ func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	}
 	return slot, true
 }
+
+// addsItem reports whether events of a kind add or finish an item.
+func addsItem(kind string) bool { return kind == eventItemAdded || kind == eventItemDone }
 
 // callSlot returns the position of the item that is not finished and is the same call, or output of a call, as an item, or -1.
 func (p *partial) callSlot(item string) int {
@@ -164,7 +169,7 @@ func nameOf(data *object) (id string, index int64, ok bool) {
 // add records an event, whose item has a position in the output. It calls hold before it allocates memory for an item.
 func (p *partial) add(kind string, data *object, slot int, maxBytes int64, hold func(bytes int64) error) error {
 	item := data.raw("item")
-	if kind != eventItemAdded && kind != eventItemDone || !jsonvalue.IsObject(item) {
+	if !addsItem(kind) || !jsonvalue.IsObject(item) {
 		return nil
 	}
 	id, index, _ := nameOf(data)
@@ -208,14 +213,14 @@ func callOf(item string) string {
 	return call
 }
 
-// isKept reports whether an ID of a call replaces later ones. Many items can name a call whose ID is long.
+// isKept reports whether a call ID replaces those that the engine gives the call later. A long one does not, because many items could repeat it.
 func isKept(call string) bool {
 	const maxKept = 1 << 10
 	return call != "" && len(call) <= maxKept
 }
 
 // keepCall returns the item of an event, whose position is slot, with the first ID of the call that it is, or is the output of. Some engines, such
-// as vLLM, give a call several IDs, and its client uses the one that it has seen. It calls hold before it allocates memory that is kept.
+// as vLLM, give a call several IDs, and clients use the first one that they receive. It calls hold before it allocates memory that is kept.
 func (p *partial) keepCall(slot int, item string, hold func(bytes int64) error) (string, error) {
 	kind, call := itemType(item), callOf(item)
 	hasCall := func(o outputItem) bool { return isCall(o.kind) && o.call == call }
@@ -223,7 +228,7 @@ func (p *partial) keepCall(slot int, item string, hold func(bytes int64) error) 
 		return item, nil
 	}
 	if !isCall(kind) {
-		if of := slices.IndexFunc(p.output, func(o outputItem) bool { return o.renamed == call }); of >= 0 {
+		if of := slices.IndexFunc(p.output, func(o outputItem) bool { return o.later == call }); of >= 0 {
 			return withMember(item, "call_id", quote(p.output[of].call)), nil
 		}
 		return item, nil
@@ -235,38 +240,29 @@ func (p *partial) keepCall(slot int, item string, hold func(bytes int64) error) 
 		return "", err
 	}
 	p.bytes += int64(len(call))
-	p.output[slot].renamed = strings.Clone(call)
+	p.output[slot].later = strings.Clone(call)
 	return withMember(item, "call_id", quote(p.output[slot].call)), nil
 }
 
-// matchKey is what an item of the events and one of the final output have in common.
-type matchKey struct{ kind, id, call, renamed string }
+// names is what the events, or the final output, call an item. later is the ID that its call got after the first one. A key has only some of them.
+type names struct{ kind, id, call, later string }
 
-// finalItem is an item of the final output.
-type finalItem struct{ kind, id, call string }
-
-// group is what the items that are matched by their order have in common.
-func (i finalItem) group() matchKey {
-	if i.call == "" {
-		return matchKey{kind: i.kind}
-	}
-	return matchKey{kind: i.kind, call: "any"}
-}
-
-// slots returns the positions in the events of the items of the final output, each another one, or -1: the output may lack items, have others, or have
-// them in another order. An item is the one with its ID and call, with its call, or with its ID. Of the rest, it is the one at the same position or,
-// failing that, the next one of its type, but a call, or the output of one, only if as many of its type are left in the events.
+// slots returns the positions in the events of the items of the final output, or -1 for an item that has none. No two items have the same position.
+// The output may lack items, have others, or have them in another order. An item is matched by its ID and call, then by its call, by its ID, and by
+// the later ID of a call. The rest is matched by position and type, and then by type, in order; calls, and the outputs of calls, only by type, and
+// only if the events have as many left.
 func (p *partial) slots(output string) []int {
-	var items []finalItem
+	var items []names
 	for _, item := range jsonvalue.Elements(output) {
-		items = append(items, finalItem{itemType(item), gjson.Get(item, "id").Str, callOf(item)})
+		call := callOf(item)
+		items = append(items, names{itemType(item), gjson.Get(item, "id").Str, call, call})
 	}
 	m := &matching{of: p.output, slots: slices.Repeat([]int{-1}, len(items)), claimed: make([]bool, len(p.output))}
-	for _, key := range []func(kind, id, call, renamed string) matchKey{
-		func(kind, id, call, _ string) matchKey { return matchKey{kind: kind, id: id, call: call} },
-		func(kind, _, call, _ string) matchKey { return matchKey{kind: kind, call: call} },
-		func(kind, id, _, _ string) matchKey { return matchKey{kind: kind, id: id} },
-		func(kind, _, _, renamed string) matchKey { return matchKey{kind: kind, renamed: renamed} },
+	for _, key := range []func(n names) names{
+		func(n names) names { return names{kind: n.kind, id: n.id, call: n.call} },
+		func(n names) names { return names{kind: n.kind, call: n.call} },
+		func(n names) names { return names{kind: n.kind, id: n.id} },
+		func(n names) names { return names{kind: n.kind, later: n.later} },
 	} {
 		m.match(items, key)
 	}
@@ -284,15 +280,15 @@ type matching struct {
 func (m *matching) claim(i, slot int) { m.slots[i], m.claimed[slot] = slot, true }
 
 // match matches items by a key that has more than their type, in their order.
-func (m *matching) match(items []finalItem, key func(kind, id, call, renamed string) matchKey) {
-	unclaimed := map[matchKey][]int{}
+func (m *matching) match(items []names, key func(n names) names) {
+	unclaimed := map[names][]int{}
 	for slot, o := range m.of {
-		if k := key(o.kind, o.id, o.call, o.renamed); !m.claimed[slot] && k != (matchKey{kind: o.kind}) {
+		if k := key(names{o.kind, o.id, o.call, o.later}); !m.claimed[slot] && k != (names{kind: o.kind}) {
 			unclaimed[k] = append(unclaimed[k], slot)
 		}
 	}
 	for i, item := range items {
-		k := key(item.kind, item.id, item.call, item.call)
+		k := key(item)
 		if same := unclaimed[k]; m.slots[i] < 0 && len(same) > 0 {
 			m.claim(i, same[0])
 			unclaimed[k] = same[1:]
@@ -300,35 +296,34 @@ func (m *matching) match(items []finalItem, key func(kind, id, call, renamed str
 	}
 }
 
-// matchRest matches items by their position, and then by their order.
-func (m *matching) matchRest(items []finalItem) {
-	left, unclaimed := map[matchKey]int{}, map[matchKey][]int{}
-	groupOf := func(o outputItem) matchKey { return finalItem{kind: o.kind, call: o.call}.group() }
-	for slot, o := range m.of {
-		if !m.claimed[slot] {
-			unclaimed[groupOf(o)] = append(unclaimed[groupOf(o)], slot)
-		}
-	}
+// matchRest matches items that name no call by their position, and then all items of each group by their order.
+func (m *matching) matchRest(items []names) {
 	for i, item := range items {
-		if m.slots[i] < 0 {
-			left[item.group()]++
-		}
-	}
-	for i, item := range items {
-		if m.slots[i] < 0 && item.call == "" && i < len(m.of) && !m.claimed[i] && groupOf(m.of[i]) == item.group() {
+		if m.slots[i] < 0 && item.call == "" && i < len(m.of) && !m.claimed[i] && m.of[i].call == "" && m.of[i].kind == item.kind {
 			m.claim(i, i)
 		}
 	}
+	type group struct {
+		kind  string
+		calls bool
+	}
+	left, unclaimed := map[group][]int{}, map[group][]int{}
 	for i, item := range items {
-		next := unclaimed[item.group()]
-		for len(next) > 0 && m.claimed[next[0]] {
-			next = next[1:]
+		if of := (group{item.kind, item.call != ""}); m.slots[i] < 0 {
+			left[of] = append(left[of], i)
 		}
-		if m.slots[i] < 0 && len(next) > 0 && (item.call == "" || left[item.group()] == len(unclaimed[item.group()])) {
-			m.claim(i, next[0])
+	}
+	for slot, o := range m.of {
+		if of := (group{o.kind, o.call != ""}); !m.claimed[slot] {
+			unclaimed[of] = append(unclaimed[of], slot)
 		}
-		if item.call == "" {
-			unclaimed[item.group()] = next
+	}
+	for of, rest := range left {
+		if of.calls && len(rest) != len(unclaimed[of]) {
+			continue
+		}
+		for n := range min(len(rest), len(unclaimed[of])) {
+			m.claim(rest[n], unclaimed[of][n])
 		}
 	}
 }
@@ -344,7 +339,7 @@ func (p *partial) isAligned(slots []int) bool {
 }
 
 // align returns the final output with its items at the positions at which they appeared in the events, and those that did not appear at the
-// end. Items that it lacks are added. It returns the output unchanged if one of these has not been finished.
+// end, given its slots. Items that it lacks are added. ok is false if one of these has not been finished.
 func (p *partial) align(output string, slots []int) (aligned string, ok bool) {
 	items, i := make([]string, len(p.output)), 0
 	var rest []string
@@ -358,7 +353,7 @@ func (p *partial) align(output string, slots []int) (aligned string, ok bool) {
 	}
 	for at, item := range p.output {
 		if items[at] == "" && !item.done {
-			return output, false
+			return "", false
 		}
 		items[at] = cmp.Or(items[at], item.raw)
 	}

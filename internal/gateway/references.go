@@ -320,10 +320,10 @@ func (c *call) sameItem(sent, stored string) (bool, error) {
 	if sent == stored {
 		return true, nil
 	}
-	const copies = 5 // one of the arguments
+	const copies = 5 // including one of the arguments
 	costs := copies*(int64(len(sent)+len(stored))+partsGrowth(sent)+partsGrowth(stored)) + jsonvalue.EqualMemory(jsonvalue.Bytes(sent))
 	if itemType(sent) == functionCall {
-		costs += 4 * int64(len(sent)) // the most of EqualMemory for the arguments
+		costs += 4 * int64(len(sent)) // EqualMemory of the arguments, at most
 	}
 	if err := c.hold(costs); err != nil {
 		return false, err
@@ -335,7 +335,7 @@ func (c *call) sameItem(sent, stored string) (bool, error) {
 const functionCall = "function_call"
 
 // canonical returns an item without its ID, with all that it has when it is listed, and without members that are empty. The arguments of a
-// function are JSON in it, if they can be compared as such.
+// function are JSON in it, not a string, unless they would lose something: see jsonvalue.Survives.
 func canonical(item string) string {
 	o, err := objectOf(item)
 	if err != nil {
@@ -344,8 +344,10 @@ func canonical(item string) string {
 	completeItem(o, itemType(item), store.StatusCompleted)
 	o.remove("id")
 	o.remove("status")
-	if arguments := o.get("arguments").Str; itemType(item) == functionCall && jsonvalue.IsObject(arguments) && jsonvalue.Survives(jsonvalue.Bytes(arguments)) {
-		o.set("arguments", arguments)
+	if itemType(item) == functionCall {
+		if arguments := o.get("arguments").Str; jsonvalue.IsObject(arguments) && jsonvalue.Survives(jsonvalue.Bytes(arguments)) {
+			o.set("arguments", arguments)
+		}
 	}
 	for _, name := range []string{"content", "output"} {
 		if parts := o.raw(name); jsonvalue.IsList(parts) {

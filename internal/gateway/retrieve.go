@@ -69,7 +69,7 @@ func responseOf(s *store.Session) string {
 // delete deletes a response, even if it is unreadable. Later turns of its conversation remain, but cannot be continued.
 func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error {
 	id := r.PathValue("id")
-	session, err := g.getInfo(r.Context(), c, id)
+	session, err := g.getWithoutBodies(r.Context(), c, id)
 	if err != nil && !isUnreadable(err) {
 		return getError(id, err)
 	}
@@ -120,7 +120,7 @@ func (g *Gateway) endsAt(ctx context.Context, c *call, head store.Head, id strin
 	if head.ResponseID == id || head.BaseResponseID != id {
 		return head.ResponseID == id, nil
 	}
-	_, err := g.getInfo(ctx, c, head.ResponseID)
+	_, err := g.getWithoutBodies(ctx, c, head.ResponseID)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return true, nil
@@ -145,8 +145,8 @@ func (g *Gateway) get(ctx context.Context, c *call, id string) (*store.Session, 
 	return session, nil
 }
 
-// getInfo is getSession without the bodies, unless the store cannot read a turn without them.
-func (g *Gateway) getInfo(ctx context.Context, c *call, id string) (*store.Session, error) {
+// getWithoutBodies is getSession without the bodies, unless the store cannot read a turn without them.
+func (g *Gateway) getWithoutBodies(ctx context.Context, c *call, id string) (*store.Session, error) {
 	session, err := readStored(ctx, c, func(ctx context.Context) (*store.Session, error) { return c.store.GetWithoutBodies(ctx, id) }, sessionBytes)
 	if errors.Is(err, store.ErrUnsupported) {
 		return g.getSession(ctx, c, id)

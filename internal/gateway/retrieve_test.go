@@ -85,14 +85,14 @@ func TestDeleteUnreadable(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, without bodies %t", name, withoutBodies), func(t *testing.T) {
 				f := start(t, nil, func(o *Options) { o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 1, 0, 3*callBytes })
 				f.seedLarge("resp_a", 3*callBytes) // alone more than a tenant may hold
-				f.store.onGetInfo = func() error { return tc.err }
+				f.store.onGetWithoutBodies = func() error { return tc.err }
 				if !withoutBodies {
-					f.store.onGet, f.store.onGetInfo = f.store.onGetInfo, func() error { return &store.Error{Code: store.CodeUnsupported} }
+					f.store.onGet, f.store.onGetWithoutBodies = f.store.onGetWithoutBodies, func() error { return &store.Error{Code: store.CodeUnsupported} }
 				}
 				if r := f.do(http.MethodDelete, "/v1/responses/resp_a", ""); r.code() != tc.want {
 					t.Errorf("got %d %s, want %s", r.status, r.body, tc.want)
 				}
-				f.store.onGet, f.store.onGetInfo = nil, nil
+				f.store.onGet, f.store.onGetWithoutBodies = nil, nil
 				if gone := f.saved("resp_a") == nil; gone != tc.wantGone {
 					t.Errorf("deleted: %t, want %t", gone, tc.wantGone)
 				}

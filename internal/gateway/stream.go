@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ type relay struct {
 	partial   partial
 	// calls are the IDs of the calls of the output.
 	calls calls
-	// slots are the positions in the events of the output of the last response, nil if it has none: see partial.slots.
+	// slots are the positions in the events of the items of the last response's output, nil if they are the same: see slotAt.
 	slots []int
 	// ended is set once the outcome of the turn is known, immediately before it is saved. Later outcomes are ignored.
 	ended bool
@@ -330,25 +331,22 @@ func (s *relay) keep(response *object, bytes int, held int64) error {
 // isFailure reports whether events of a kind have an error.
 func isFailure(kind string) bool { return kind == eventError || kind == eventFailed }
 
-// kindOf returns the kind of an event. An event that has an error but no type is an error event: some engines send such
-// events, and OpenAI's clients handle them in the same way. Others, such as vLLM, end every stream as completed, and only the status of the response
-// says that it was cut off or has failed.
+// kindOf returns the kind of an event. An event that has an error but no type is an error event: some engines send such events, and OpenAI's clients
+// handle them in the same way. Other engines, such as vLLM, end every stream with response.completed, and only the status of the response shows that
+// it was cut off or failed.
 func kindOf(e *event, data *object) string {
 	kind := data.get("type").Str
-	switch {
-	case kind != "":
-	case data.get("error").IsObject() && !data.get("response").IsObject():
+	if kind == "" && data.get("error").IsObject() && !data.get("response").IsObject() {
 		return eventError
-	default:
-		kind = e.name
 	}
-	if kind == eventCompleted {
-		switch gjson.Get(data.raw("response"), "status").Str {
-		case store.StatusIncomplete:
-			return eventIncomplete
-		case store.StatusFailed, store.StatusCancelled:
-			return eventFailed
-		}
+	if kind = cmp.Or(kind, e.name); kind != eventCompleted {
+		return kind
+	}
+	switch gjson.Get(data.raw("response"), "status").Str {
+	case store.StatusIncomplete:
+		return eventIncomplete
+	case store.StatusFailed, store.StatusCancelled:
+		return eventFailed
 	}
 	return kind
 }

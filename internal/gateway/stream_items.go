@@ -25,8 +25,8 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// eventItem is the item that an event is about: its position in the output, or -1, and the ID that the client sees. changed is set if its call has
-// another ID than the engine's.
+// eventItem is the item that an event is about: its position in the output, or -1, and the ID that the client sees. changed is set if the IDs
+// in its item were replaced.
 type eventItem struct {
 	slot    int
 	id      string
@@ -37,9 +37,8 @@ type eventItem struct {
 func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 	slot, about := s.partial.slotOf(kind, data)
 	number := s.turn.request.inputs + slot
-	adds := kind == eventItemAdded || kind == eventItemDone
 	changed := false
-	if adds && about && nameable(data.raw("item")) > 0 {
+	if addsItem(kind) && nameable(data.raw("item")) > 0 {
 		item, err := s.partial.keepCall(slot, data.raw("item"), s.call.hold)
 		if err != nil {
 			return eventItem{}, err
@@ -79,33 +78,33 @@ func (s *relay) unseenID(slot int, data *object) string {
 	return id
 }
 
-// readOutput finds the items of a response in the events. Those of a final response are put in the order in which they appeared: clients refer to
-// stored items by their positions. Its calls, and their outputs, get the IDs that they had first. It holds the memory for that. It returns
-// errTooManyItems if the output of a final response has more items than those of the events may be.
+// readOutput finds the items of a response in the events: see slots. If the response is the final one, stored items are put in the order of the
+// events, because clients refer to them by position, and calls and their outputs get back the IDs that they had first. It holds the memory for that.
+// A final output of more than maxOutputItems is errTooManyItems.
 func (s *relay) readOutput(response *object, final bool) error {
 	s.slots = nil
-	output := response.raw("output")
+	output, stored := response.raw("output"), s.turn.request.store
 	if !jsonvalue.IsList(output) {
 		return nil
 	}
 	count := jsonvalue.Count(output)
-	if count > maxOutputItems {
-		if final {
-			return errTooManyItems
-		}
-		return nil
+	switch {
+	case final && count > maxOutputItems:
+		return errTooManyItems
+	case count == 0, !final && (stored || count > maxOutputItems):
+		return nil // it gets the items of the events, or nothing needs the slots
 	}
-	const itemBytes, mapBytes = 32, 512
+	const itemBytes, mapBytes = 32, 512 // of each item, for its slot, and for the maps that find it
 	n := int64(count + len(s.partial.output))
 	if err := s.call.hold((itemBytes + mapBytes) * n); err != nil {
 		return err
 	}
 	s.slots = s.partial.slots(output)
 	s.call.memory.give(mapBytes * n)
-	if !final || s.partial.completes(response) {
+	if !final {
 		return nil
 	}
-	if s.turn.request.store && !s.partial.isAligned(s.slots) {
+	if stored && !s.partial.isAligned(s.slots) {
 		if err := s.align(response); err != nil {
 			return err
 		}
@@ -113,51 +112,58 @@ func (s *relay) readOutput(response *object, final bool) error {
 	return s.keepCalls(response)
 }
 
+// align puts the items of a final output at their positions in the events, unless one of those that it lacks has not been finished.
 func (s *relay) align(response *object) error {
 	output := response.raw("output")
 	if err := s.call.hold(int64(len(output)) + s.partial.bytes); err != nil {
 		return err
 	}
-	aligned, ok := s.partial.align(output, s.slots)
-	if !ok {
-		return nil
-	}
-	response.set("output", aligned)
-	s.slots = make([]int, jsonvalue.Count(aligned))
-	for i := range s.slots {
-		if s.slots[i] = i; i >= len(s.partial.output) {
-			s.slots[i] = -1
-		}
+	if aligned, ok := s.partial.align(output, s.slots); ok {
+		response.set("output", aligned)
+		s.slots = nil
 	}
 	return nil
 }
 
-// keepCalls gives the calls of a final response, and the outputs of calls, the IDs that they had first in the events.
-func (s *relay) keepCalls(response *object) error {
-	output := response.raw("output")
-	first := func(i int, item string) string {
-		if call := callOf(item); call != "" && s.slots[i] >= 0 {
-			if kept := s.partial.output[s.slots[i]].call; kept != call && isKept(kept) {
-				return kept
-			}
-		}
+// slotAt returns the position in the events of the item at a position of the output, or -1. Without slots, it is the same position.
+func (s *relay) slotAt(i int) int {
+	if i < len(s.slots) {
+		i = s.slots[i]
+	}
+	if i >= len(s.partial.output) {
+		return -1
+	}
+	return i
+}
+
+// firstCall returns the first ID in the events of the call that an item of the output is, or is the output of. It returns "" if the item has that ID.
+func (s *relay) firstCall(i int, item string) string {
+	call, slot := callOf(item), s.slotAt(i)
+	if call == "" || slot < 0 {
 		return ""
 	}
-	bytes, i, renamed := int64(len(output)), 0, false
+	if first := s.partial.output[slot].call; first != call && isKept(first) {
+		return first
+	}
+	return ""
+}
+
+// keepCalls gives the calls of a final response, and the outputs of calls, the IDs that they had first in the events.
+func (s *relay) keepCalls(response *object) error {
+	output, growth, i := response.raw("output"), 0, 0
 	for _, item := range jsonvalue.Elements(output) {
-		kept := first(i, item)
-		bytes, renamed = bytes+int64(len(kept)), renamed || kept != ""
+		growth += len(s.firstCall(i, item))
 		i++
 	}
-	if !renamed {
+	if growth == 0 {
 		return nil
 	}
-	if err := s.call.hold(bytes); err != nil {
+	if err := s.call.hold(int64(len(output) + growth)); err != nil {
 		return err
 	}
-	response.set("output", mapList(output, int(bytes), func(i int, item string) string {
-		if kept := first(i, item); kept != "" {
-			return withMember(item, "call_id", quote(kept))
+	response.set("output", mapList(output, len(output)+growth, func(i int, item string) string {
+		if first := s.firstCall(i, item); first != "" {
+			return withMember(item, "call_id", quote(first))
 		}
 		return item
 	}))
@@ -167,11 +173,7 @@ func (s *relay) keepCalls(response *object) error {
 // itemID returns the ID of an output item that its client sees. An item that is not stored keeps the ID that it had in the events, even if the
 // engine has given it one since, or another.
 func (s *relay) itemID(i int, item string) string {
-	at := i // without an output of its own, the response has got that of the events
-	if s.slots != nil && i < len(s.slots) {
-		at = s.slots[i]
-	}
-	if !s.turn.request.store && at >= 0 && at < len(s.partial.output) {
+	if at := s.slotAt(i); !s.turn.request.store && at >= 0 {
 		return s.partial.output[at].shownID
 	}
 	return s.turn.itemID(i, item)

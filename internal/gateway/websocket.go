@@ -56,18 +56,43 @@ func (g *Gateway) connect(w http.ResponseWriter, r *http.Request, c *call) error
 		return err
 	}
 	defer sockets.end()
-	taken := &takenConn{ResponseWriter: w}
+	taken, written := &takenConn{ResponseWriter: w}, make(frames, 1)
 	conn, err := websocket.Accept(taken, r, &websocket.AcceptOptions{
 		InsecureSkipVerify: true, // checkOrigin and checkUpgrade have checked the origin
 		CompressionMode:    websocket.CompressionDisabled,
+		// The library ends the connection if a pong waits for 5 s behind a frame that a slow client does not read.
+		OnPingReceived: func(context.Context, []byte) bool { return written.pass(time.Second) },
 	})
 	if err != nil {
 		return nil // Accept has responded
 	}
 	c.requests.end()
 	c.memory.give(callBytes - socketBytes)
-	newSocket(g, r, c, conn, taken.conn).serve()
+	s := newSocket(g, r, c, conn, taken.conn)
+	s.frames = written
+	s.serve()
 	return nil
+}
+
+// frames is full while a frame of a message is written.
+type frames chan struct{}
+
+// write calls a function that writes a frame.
+func (f frames) write(frame func() error) error {
+	f <- struct{}{}
+	defer func() { <-f }()
+	return frame()
+}
+
+// pass waits until no frame is written, and reports whether that was so in time.
+func (f frames) pass(timeout time.Duration) bool {
+	select {
+	case f <- struct{}{}:
+		<-f
+		return true
+	case <-time.After(timeout):
+		return false
+	}
 }
 
 // checkUpgrade returns an error unless a request is a WebSocket handshake and WebSocket mode is on.
@@ -116,6 +141,7 @@ type socket struct {
 	handshake *http.Request
 	conn      *websocket.Conn
 	raw       net.Conn
+	frames    frames
 	// base is done when the remaining requests are aborted. lasting is never done.
 	base, lasting context.Context
 	// life is done when the connection has reached its maximum age.
@@ -380,7 +406,7 @@ func (s *socket) send(ctx context.Context, streamID, text string) error {
 		first, text = `{"stream_id":`+quote(streamID)+",", strings.TrimPrefix(text, "{")
 	}
 	if len(first)+len(text) <= pieceBytes {
-		return s.conn.Write(writing, websocket.MessageText, jsonvalue.Bytes(first+text))
+		return s.frames.write(func() error { return s.conn.Write(writing, websocket.MessageText, jsonvalue.Bytes(first+text)) })
 	}
 	w, err := s.conn.Writer(writing, websocket.MessageText)
 	if err != nil {
@@ -392,11 +418,15 @@ func (s *socket) send(ctx context.Context, streamID, text string) error {
 		if ctx.Err() == nil {
 			timer.Reset(writeTimeout)
 		}
-		if _, err := w.Write(jsonvalue.Bytes(piece)); err != nil {
+		err := s.frames.write(func() error {
+			_, err := w.Write(jsonvalue.Bytes(piece))
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
-	return w.Close()
+	return s.frames.write(w.Close)
 }
 
 // errorEvent returns the event for an error that is not part of a response, in OpenAI's format.

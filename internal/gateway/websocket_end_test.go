@@ -18,6 +18,8 @@ package gateway
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -170,6 +172,20 @@ func TestWebSocketPings(t *testing.T) {
 	f.gateway.pingInterval = time.Millisecond
 	f.dial() // does not read, and so does not answer
 	f.awaitConnections(0)
+}
+
+// TestFrames: a pong passes only while no frame is written.
+func TestFrames(t *testing.T) {
+	f := make(frames, 1)
+	err := f.write(func() error {
+		if f.pass(time.Nanosecond) {
+			t.Error("passed while a frame was written")
+		}
+		return io.EOF
+	})
+	if !errors.Is(err, io.EOF) || !f.pass(time.Hour) {
+		t.Errorf("got %v, or did not pass after that", err)
+	}
 }
 
 // TestWebSocketPongs checks that a client that answers pings is not disturbed.

@@ -62,7 +62,8 @@ func (t *socketTurn) post(ctx context.Context) *http.Request {
 	r := t.socket.handshake.Clone(ctx)
 	r.Method, r.Pattern, r.Body, r.ContentLength = http.MethodPost, "POST /v1/responses", http.NoBody, 0
 	r.Header.Del("Idempotency-Key")
-	r.Header.Set(requestid.Header, t.socket.call.requestID+"-"+strconv.Itoa(t.socket.created))
+	id, number := t.socket.call.requestID, "-"+strconv.Itoa(t.socket.created)
+	r.Header.Set(requestid.Header, id[:min(len(id), requestid.MaxLength-len(number))]+number)
 	return r
 }
 

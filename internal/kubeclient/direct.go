@@ -28,12 +28,11 @@ import (
 // writes it. In those of 16 KiB, Go's default, one of 256 KiB takes a fifth longer.
 const frameBytes = 64 << 10
 
-// NewDirectTransport returns a transport for the operator's Service, with a timeout for its TLS handshake.
-func NewDirectTransport(
-	config *tls.Config, dial func(ctx context.Context, network, address string) (net.Conn, error), handshake time.Duration,
-) *http.Transport {
+// NewDirectTransport returns the transport for requests to the operator's Service, with the TLS configuration and the dialer of the caller. It does
+// not use proxies, and pings idle connections, so that it notices lost ones.
+func NewDirectTransport(config *tls.Config, dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
 	return &http.Transport{
-		DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: handshake, ForceAttemptHTTP2: true, DisableCompression: true,
+		DialContext: dial, TLSClientConfig: config, ForceAttemptHTTP2: true, DisableCompression: true,
 		// The pings are those of client-go, to notice that a connection is lost.
 		HTTP2:           &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, MaxReadFrameSize: frameBytes},
 		IdleConnTimeout: 90 * time.Second,

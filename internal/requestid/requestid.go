@@ -19,16 +19,20 @@ package requestid
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 )
 
 // Header is the HTTP header with the ID.
 const Header = "X-Request-Id"
 
-// ids are the valid IDs. They are written to logs, and come from clients.
-var ids = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+// MaxLength is the length of the longest valid ID.
+const MaxLength = 64
 
-// IsValid reports whether an ID has from 1 to 64 letters, digits, dots, hyphens and underscores.
+// ids are the valid IDs. They are written to logs, and come from clients.
+var ids = regexp.MustCompile(fmt.Sprintf(`^[A-Za-z0-9._-]{1,%d}$`, MaxLength))
+
+// IsValid reports whether an ID has from 1 to MaxLength letters, digits, dots, hyphens and underscores.
 func IsValid(id string) bool { return ids.MatchString(id) }
 
 type key struct{}

@@ -148,7 +148,7 @@ func (s *blobStore) readUpTo(ctx context.Context, name string, limit int64) ([]b
 			return nil, err
 		}
 		defer func() { _ = reader.Close() }()
-		// A buffer that grows is copied, and takes several times as much memory. Not every server says the size.
+		// A buffer that grows is copied, which takes several times the memory. Not every server returns the size.
 		var data bytes.Buffer
 		data.Grow(int(max(0, min(limit, reader.Size()))) + bytes.MinRead)
 		_, err = data.ReadFrom(io.LimitReader(reader, limit))

@@ -133,7 +133,7 @@ type ConversationUpdate struct {
 // ConversationPatch is a change of what describes a conversation. What is nil stays unchanged, and what is empty is cleared.
 type ConversationPatch struct {
 	UserID, Title, SystemPrompt *string
-	// Metadata replaces all metadata. The JSON null clears it.
+	// Metadata replaces all metadata. The JSON null, or an empty value that is not nil, clears it. A driver does not get the latter.
 	Metadata json.RawMessage
 	// MetadataMembers are set in the metadata, after Metadata has replaced it. The JSON null removes a member. Concurrent changes of
 	// different members all take effect. In a cluster, the error is a Conflict if others change the conversation all the time.
@@ -165,7 +165,7 @@ type Conversations interface {
 	GetConversation(ctx context.Context, namespace, conversationID string) (*Conversation, error)
 
 	// UpdateConversation changes a conversation and returns it. If an attempt may have taken effect despite its error, the next one
-	// can be a conflict with it.
+	// can be a conflict with it. An update that changes nothing does not change the times of the conversation.
 	UpdateConversation(ctx context.Context, namespace, conversationID string, update ConversationUpdate) (*Conversation, error)
 
 	// DeleteConversation removes a conversation and its summaries, but no turn. It is not an error if it does not exist.

@@ -64,7 +64,8 @@ func NoteRepeat(ctx context.Context) {
 // Retry repeats a call as long as its error is marked with Again, for a few seconds at most, and returns the last result with
 // the error unmarked.
 //
-// store.Store does this with every call of a driver but those of QuotaChecker, Checker and Pinger. A driver whose attempts share state calls Retry itself.
+// store.Store does this with every call of a driver except those of QuotaChecker, Checker and Pinger. A driver whose attempts share state calls
+// Retry itself.
 func Retry[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	pause := firstWait
 	for retries := 0; ; retries++ {

@@ -23,10 +23,9 @@ limitations under the License.
 //
 // In a Pod, it resolves directly from the operator's Service while that can be reached: see Options.ResolveHost.
 //
-// It needs the permissions of the ClusterRole edit in its namespaces: create, get, patch and delete on responsesessions,
-// and list for Delete with Cascade, create, get and delete on snapshotchunks, list on sessionquotas, and get on inputitems and conversationturns. For
-// conversations, it needs create, get, patch and delete on conversations, create, get and list on conversationsummaries, and get on
-// conversationlists.
+// It needs the permissions of the ClusterRole edit in its namespaces: create, get, patch and delete on responsesessions, with list for Delete with
+// Cascade; create, get and delete on snapshotchunks; list on sessionquotas; and get on inputitems and conversationturns. For conversations, it needs
+// create, get, patch and delete on conversations, create, get and list on conversationsummaries, and get on conversationlists.
 //
 // Importing the package is enough to open URLs with the scheme kube: with store.Open. All parameters are optional:
 //

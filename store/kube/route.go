@@ -201,7 +201,9 @@ func (r *router) discover(ctx context.Context, known *route) (*route, error) {
 	if err := tls.Client(connection, config).HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
-	return &route{*service, kubeclient.NewDirectTransport(config, r.dial, connectTimeout)}, nil
+	transport := kubeclient.NewDirectTransport(config, r.dial)
+	transport.TLSHandshakeTimeout = connectTimeout
+	return &route{*service, transport}, nil
 }
 
 // service reads the APIService.

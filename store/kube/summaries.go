@@ -143,14 +143,13 @@ func (c *cluster) compareSummary(
 ) error {
 	stored := &v1alpha1.ConversationSummary{}
 	err := kubeclient.Get(ctx, c.client, kubeclient.Summaries, name, stored)
-	switch {
-	case kubeclient.IsGone(err, kubeclient.Summaries, name.Name), err == nil && !belongsTo(stored, conversationID, owner):
-		if err == nil && stored.DeletionTimestamp == nil && !hasConversation(stored) { // nothing will delete it
-			return &driver.Error{
-				Code: driver.CodeConflict, ConversationID: conversationID,
-				Message: fmt.Sprintf("the ConversationSummary %s of these turns belongs to no conversation: delete it", name.Name),
-			}
+	switch foreign := err == nil && !belongsTo(stored, conversationID, owner); {
+	case foreign && stored.DeletionTimestamp == nil && !hasConversation(stored): // nothing will delete it
+		return &driver.Error{
+			Code: driver.CodeConflict, ConversationID: conversationID,
+			Message: fmt.Sprintf("the ConversationSummary %s of these turns belongs to no conversation: delete it", name.Name),
 		}
+	case foreign, kubeclient.IsGone(err, kubeclient.Summaries, name.Name):
 		return beingDeleted(conversationID) // it belongs to an earlier conversation with the ID
 	case err != nil:
 		return conversationError(ctx, conversationID, err)
@@ -253,7 +252,7 @@ func belongsTo(object *v1alpha1.ConversationSummary, conversationID string, owne
 		slices.ContainsFunc(object.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == owner })
 }
 
-// hasConversation reports whether a summary belongs to any conversation.
+// hasConversation reports whether a summary has a Conversation as an owner, whichever it is.
 func hasConversation(object *v1alpha1.ConversationSummary) bool {
 	return slices.ContainsFunc(object.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == v1alpha1.ConversationKind })
 }

@@ -82,7 +82,7 @@ func (m *memory) UpdateConversation(
 	if err := update.Apply(stored.Conversation); err != nil {
 		return nil, err
 	}
-	if !reflect.DeepEqual(before, stored.Conversation) {
+	if !reflect.DeepEqual(before, stored.Clone()) { // a change of nothing must not move it to the front of the lists
 		stored.updatedAt, stored.activeAt = now(), active
 	}
 	return stored.Clone(), nil

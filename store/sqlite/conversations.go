@@ -71,7 +71,7 @@ func (s *turns) UpdateConversation(
 			return err
 		}
 		before := c.Clone()
-		if err = update.Apply(c); err != nil || reflect.DeepEqual(before, c) {
+		if err = update.Apply(c); err != nil || reflect.DeepEqual(before, c.Clone()) { // a change of nothing must not move it to the front of the lists
 			return err
 		}
 		_, err = tx.ExecContext(ctx, replaceConversation, append(conversationValues(namespace, c), time.Now().Unix())...)

@@ -46,8 +46,13 @@ func testGet(t *testing.T, s *suite) {
 		t.Error("The session has no version")
 	}
 	whole.Request, whole.Response, whole.Metadata = nil, nil, nil
-	if got, err := st.GetWithoutBodies(t.Context(), "resp_1"); err != nil || !cmp.Equal(whole, got) {
-		t.Errorf("without bodies: got %+v, %v, want %+v", got, err, whole)
+	got, err := st.GetWithoutBodies(t.Context(), "resp_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.Version = whole.Version // the operator may have written the status meanwhile
+	if diff := cmp.Diff(whole, got); diff != "" {
+		t.Errorf("without bodies (-want +got):\n%s", diff)
 	}
 	for _, id := range []string{"resp_2", ""} {
 		if _, err := st.GetWithoutBodies(t.Context(), id); !errors.Is(err, store.ErrNotFound) {

@@ -186,7 +186,7 @@ func directClient(host, caFile, token string) (rest.Interface, error) {
 	}
 	dial := (&net.Dialer{}).DialContext
 	return kubeclient.New(&rest.Config{
-		Host: host, BearerToken: token, Transport: kubeclient.NewDirectTransport(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, dial, 0),
+		Host: host, BearerToken: token, Transport: kubeclient.NewDirectTransport(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, dial),
 	})
 }
 

@@ -89,7 +89,7 @@ var gatewayAttacks = map[string]attack{
 
 // The limits of the gateway in attacks, and the additional memory that docs/gateway.md allows for the program. The attacker
 // gets at most half: its bodies of 1 MiB take 12 MiB each, and those whose response repeats them 22 MiB. Of the other half,
-// the victim can begin requests of 32 MiB, and its eight at once take 1.8 MiB each.
+// the victim can begin requests of 32 MiB, and its eight at once take 1.9 MiB each.
 const (
 	gatewayBytes        = 192 << 20
 	gatewayProgramBytes = 128 << 20

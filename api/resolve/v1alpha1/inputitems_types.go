@@ -95,8 +95,8 @@ type HistoryItems struct {
 //
 // If the turn of the head is not stored because its place is only reserved, the history is that of the base. The answer has every turn that was
 // appended before the request. If the Conversation does not exist, it is the error session.conversation.not_found (404); otherwise the errors are
-// those of InputItems: session.chain.not_found (404) if the head was deleted, and a fork or a rollback has set it. After an appended head that was
-// deleted, the history is that of the base.
+// those of InputItems: session.chain.not_found (404) if a fork or a rollback set the head, and its turn was deleted. If it was appended, the history
+// is that of the base.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type ConversationItems struct {

@@ -124,10 +124,11 @@ func (r *Resolver) isOutOfPlace(ctx context.Context, namespace string, head driv
 	if readErr != nil {
 		return false, readErr
 	}
-	if turn != nil {
-		r.answers.debit(namespace, cold*int64(turn.ObjectBytes))
+	if turn == nil {
+		return false, err
 	}
-	if turn == nil || !turn.InChain() || head.Holds(turn.Turn.Previous) {
+	r.answers.debit(namespace, cold*int64(turn.ObjectBytes))
+	if !turn.InChain() || head.Holds(turn.Turn.Previous) {
 		return false, err
 	}
 	return true, nil

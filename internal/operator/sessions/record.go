@@ -71,17 +71,14 @@ type Record struct {
 	HasVerdict bool
 }
 
-// Extra is the part of a record that few sessions have.
+// Extra is the part of a record that few sessions have: see the methods of Record with the names of its fields.
 type Extra struct {
-	// Snapshot refers to the bodies, nil if they are in the object.
 	Snapshot *v1alpha1.SnapshotReference
-	// Problem is why the object itself makes its turn unreadable, empty if it does not. It quotes no body.
-	Problem string
-	// Reported is the generation for which the object's SnapshotReadable condition is False, 0 if there is no such
-	// condition.
+	Problem  string
 	Reported int64
 }
 
+// newExtra returns nil if all fields are empty.
 func newExtra(snapshot *v1alpha1.SnapshotReference, problem string, reported int64) *Extra {
 	if snapshot == nil && problem == "" && reported == 0 {
 		return nil
@@ -91,13 +88,13 @@ func newExtra(snapshot *v1alpha1.SnapshotReference, problem string, reported int
 
 func (r *Record) extra() Extra { return ptr.Deref(r.Extra, Extra{}) }
 
-// Snapshot returns Extra.Snapshot.
+// Snapshot returns the reference to the bodies, or nil if they are in the object.
 func (r *Record) Snapshot() *v1alpha1.SnapshotReference { return r.extra().Snapshot }
 
-// Problem returns Extra.Problem.
+// Problem returns why the object itself makes its turn unreadable, or "" if it does not. It quotes no body.
 func (r *Record) Problem() string { return r.extra().Problem }
 
-// Reported returns Extra.Reported.
+// Reported returns the generation for which the object's SnapshotReadable condition is False, or 0 if there is no such condition.
 func (r *Record) Reported() int64 { return r.extra().Reported }
 
 // Seconds is a time as Kubernetes stores it, in seconds since 1970, and until 2106. The zero value is no time.

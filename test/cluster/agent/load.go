@@ -60,9 +60,8 @@ const (
 	eventPause  = 4 * time.Second
 	streams     = 5
 	streamPause = 12 * time.Second
-	// maxIdle is how long a connection is kept for the next request. While a gateway still serves during its --shutdown-delay-duration, the responses
-	// that it begins say that their connections end. One that has been idle for all that time is closed without a word, perhaps as a request is
-	// written to it.
+	// maxIdle is how long an idle connection is kept. During its --shutdown-delay-duration, a gateway announces with each response that the connection
+	// ends. A connection that is idle for all that time is closed without an announcement, possibly while a request is being written to it.
 	maxIdle = 3 * time.Second
 	// maxFinished is the number of conversations that are checked at the end.
 	maxFinished = 10_000
