@@ -89,7 +89,7 @@ func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	}
 	find := func(matches func(i outputItem) bool) int {
 		for slot, i := range slices.Backward(p.output) {
-			if matches(i) && !(i.done && addsItem(kind)) {
+			if matches(i) && (!i.done || !addsItem(kind)) {
 				return slot
 			}
 		}
