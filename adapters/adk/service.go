@@ -45,8 +45,8 @@ import (
 // Errors wrap those of the store. AppendEvent with a handle of a session that has got another event meanwhile is a store.ErrConflict: get
 // the session again. Appending an event again, after an error, stores it once, because its ID identifies it within the session.
 //
-// The names of app, user and session have at most about 490 bytes together, after url.QueryEscape of each. The state of an app, and that of a user, have at most 64 KiB. A
-// session can have 10,000 events; in a cluster, the operator's --max-depth-limit applies.
+// The names of app, user and session have at most about 490 bytes together, after url.QueryEscape of each. The state of an app, and that of a user,
+// have at most 64 KiB. A session can have 10,000 events; in a cluster, the operator's --max-depth-limit applies.
 func NewService(s *store.Store) session.Service {
 	return &service{store: s, conversations: s.Conversations()}
 }

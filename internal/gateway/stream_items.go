@@ -94,13 +94,13 @@ func (s *relay) readOutput(response *object, final bool) error {
 	case count == 0, !final && (stored || count > maxOutputItems):
 		return nil // it gets the items of the events, or nothing needs the slots
 	}
-	const itemBytes, mapBytes = 32, 512 // of each item, for its slot, and for the maps that find it
-	n := int64(count + len(s.partial.output))
-	if err := s.call.hold((itemBytes + mapBytes) * n); err != nil {
+	const itemBytes = 512 // while it is found; its slot takes 8
+	bytes := itemBytes * int64(count+len(s.partial.output))
+	if err := s.call.hold(bytes); err != nil {
 		return err
 	}
 	s.slots = s.partial.slots(output)
-	s.call.memory.give(mapBytes * n)
+	s.call.memory.give(bytes)
 	if !final {
 		return nil
 	}

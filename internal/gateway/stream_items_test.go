@@ -83,66 +83,37 @@ func TestStreamAndResponseDiffer(t *testing.T) {
 
 // TestCallsKeepTheirIDs: a call has the ID that it had first, although the engine gives it another one in each event, and so has its output.
 func TestCallsKeepTheirIDs(t *testing.T) {
-	item := func(kind, id, call string) string {
-		return `{"type":"` + kind + `","id":"` + id + `","call_id":"` + call + `","status":"completed"}`
+	// items returns calls, or a call and its output, of which each word has the item ID, or a hyphen, and the call ID.
+	items := func(kind, words string) (items []string) {
+		for i, word := range strings.Fields(words) {
+			item := `{"type":"` + kind + `","id":"` + word[:1] + `","call_id":"` + word[1:] + `","status":"completed"}`
+			if kind == "shell_call" && i == 1 {
+				item = strings.Replace(item, kind, "shell_call_output", 1)
+			}
+			items = append(items, strings.Replace(item, `"id":"-",`, "", 1))
+		}
+		return items
 	}
-	withoutID := func(item string) string { return strings.Replace(item, `"id":"",`, "", 1) }
-	const call, shell, output = "function_call", "shell_call", "shell_call_output"
+	const call, shell = "function_call", "shell_call"
 	for name, tc := range map[string]struct {
-		added, done, final []string
-		want               []string // the engine's IDs of the calls
-		parallel           bool     // all items are added before one is done
-		wantUnstored       []string // if it differs: nothing adds what the final output lacks
+		kind, added, done, final string
+		want                     string // the engine's IDs of the calls
+		parallel                 bool   // all items are added before one is done
+		wantUnstored             string // if it differs: nothing adds what the final output lacks
 	}{
-		"another in the final output": {
-			[]string{item(call, "1", "a")}, []string{item(call, "1", "a")}, []string{item(call, "9", "b")}, []string{"a"}, false, nil,
-		},
-		"another in each event": {
-			[]string{item(call, "1", "a")}, []string{item(call, "2", "b")}, []string{item(call, "3", "c")}, []string{"a"}, false, nil,
-		},
-		"another in each event, with its output": {
-			[]string{item(shell, "1", "a"), item(output, "2", "b")}, []string{item(shell, "1", "b"), item(output, "2", "b")},
-			[]string{item(shell, "1", "c"), item(output, "2", "c")}, []string{"a", "a"}, false, nil,
-		},
-		"two": {
-			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{item(call, "1", "a"), item(call, "2", "b")},
-			[]string{item(call, "3", "c"), item(call, "4", "d")}, []string{"a", "b"}, false, nil,
-		},
-		"other item IDs, another order": {
-			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{item(call, "1", "a"), item(call, "2", "b")},
-			[]string{item(call, "3", "b"), item(call, "4", "a")}, []string{"a", "b"}, false, nil,
-		},
-		"one of two": {
-			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{item(call, "1", "a"), item(call, "2", "b")},
-			[]string{item(call, "3", "a"), item(call, "4", "c")}, []string{"a", "b"}, false, nil,
-		},
-		"no output": {
-			[]string{item(call, "1", "a")}, []string{item(call, "2", "b")}, nil, []string{"a"}, false, nil,
-		},
-		"the first is missing": {
-			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{item(call, "1", "a"), item(call, "2", "b")},
-			[]string{item(call, "2", "c")}, []string{"a", "b"}, false, []string{"b"},
-		},
-		"without item IDs and indexes": {
-			[]string{withoutID(item(call, "", "a")), withoutID(item(call, "", "b"))}, []string{withoutID(item(call, "", "b")), withoutID(item(call, "", "a"))},
-			[]string{withoutID(item(call, "", "a")), withoutID(item(call, "", "b"))}, []string{"a", "b"}, true, nil,
-		},
-		"one item ID, another order at the end": {
-			[]string{item(call, "1", "a"), item(call, "1", "b")}, []string{item(call, "1", "a"), item(call, "1", "b")},
-			[]string{item(call, "1", "b"), item(call, "1", "a")}, []string{"a", "b"}, true, nil,
-		},
-		"IDs that are numbered in each event": {
-			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{item(call, "1", "b"), item(call, "2", "c")},
-			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{"a", "b"}, false, nil,
-		},
-		"one ID at the end": {
-			[]string{item(call, "1", "a"), item(call, "2", "b")}, []string{item(call, "1", "a"), item(call, "2", "b")},
-			[]string{item(call, "3", "x"), item(call, "4", "x")}, []string{"a", "b"}, false, nil,
-		},
-		"one item ID, another order when they are done": {
-			[]string{item(call, "1", "a"), item(call, "1", "b")}, []string{item(call, "1", "b"), item(call, "1", "a")},
-			[]string{item(call, "1", "a"), item(call, "1", "b")}, []string{"a", "b"}, true, nil,
-		},
+		"another in the final output":                   {call, "1a", "1a", "9b", "a", false, ""},
+		"another in each event":                         {call, "1a", "2b", "3c", "a", false, ""},
+		"another in each event, with its output":        {shell, "1a 2b", "1b 2b", "1c 2c", "a a", false, ""},
+		"two":                                           {call, "1a 2b", "1a 2b", "3c 4d", "a b", false, ""},
+		"other item IDs, another order":                 {call, "1a 2b", "1a 2b", "3b 4a", "a b", false, ""},
+		"one of two":                                    {call, "1a 2b", "1a 2b", "3a 4c", "a b", false, ""},
+		"no output":                                     {call, "1a", "2b", "", "a", false, ""},
+		"the first is missing":                          {call, "1a 2b", "1a 2b", "2c", "a b", false, "b"},
+		"IDs that are numbered in each event":           {call, "1a 2b", "1b 2c", "1a 2b", "a b", false, ""},
+		"one ID at the end":                             {call, "1a 2b", "1a 2b", "3x 4x", "a b", false, ""},
+		"without item IDs and indexes":                  {call, "-a -b", "-b -a", "-a -b", "a b", true, ""},
+		"one item ID, another order at the end":         {call, "1a 1b", "1a 1b", "1b 1a", "a b", true, ""},
+		"one item ID, another order when they are done": {call, "1a 1b", "1b 1a", "1a 1b", "a b", true, ""},
 	} {
 		for _, stored := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, store=%t", name, stored), func(t *testing.T) {
@@ -153,23 +124,22 @@ func TestCallsKeepTheirIDs(t *testing.T) {
 					}
 					stream = append(stream, fmt.Sprintf(`{"type":%q,"sequence_number":%d,"output_index":%d,"item":%s}`, kind, len(stream), i, item))
 				}
-				for i, added := range tc.added {
+				done := items(tc.kind, tc.done)
+				for i, added := range items(tc.kind, tc.added) {
 					event(eventItemAdded, i, added)
 					if !tc.parallel {
-						event(eventItemDone, i, tc.done[i])
+						event(eventItemDone, i, done[i])
 					}
 				}
-				if tc.parallel {
-					for i, done := range tc.done {
-						event(eventItemDone, i, done)
-					}
+				for i := 0; tc.parallel && i < len(done); i++ {
+					event(eventItemDone, i, done[i])
 				}
-				final := `{"type":"response.completed","response":{"status":"completed","output":[` + strings.Join(tc.final, ",") + `]}}`
+				final := `{"type":"response.completed","response":{"status":"completed","output":[` + strings.Join(items(tc.kind, tc.final), ",") + `]}}`
 				f := start(t, streamHandler(sse(append(stream, final)...)))
 				all := events(f.create(fmt.Sprintf(`{"input":"a","stream":true,"store":%t}`, stored)).body)
 				last := all[len(all)-1]
 				want := tc.want
-				if !stored && tc.wantUnstored != nil {
+				if !stored && tc.wantUnstored != "" {
 					want = tc.wantUnstored
 				}
 				streamed, ended, engines := map[string]bool{}, map[string]bool{}, []string(nil)
@@ -184,10 +154,10 @@ func TestCallsKeepTheirIDs(t *testing.T) {
 				if !stored { // they keep the order of the final output
 					slices.Sort(engines)
 				}
-				if diff := cmp.Diff(want, engines); diff != "" {
+				if diff := cmp.Diff(strings.Fields(want), engines); diff != "" {
 					t.Errorf("calls of the response (-want +got):\n%s", diff)
 				}
-				if diff := cmp.Diff(streamed, ended); diff != "" && (stored || tc.wantUnstored == nil) {
+				if diff := cmp.Diff(streamed, ended); diff != "" && (stored || tc.wantUnstored == "") {
 					t.Errorf("calls (-events +response):\n%s", diff)
 				}
 				if !stored {

@@ -155,19 +155,17 @@ func (l *load) connect() (err error) {
 // attempt notes an attempt that the client of OpenAI repeats, and one that net/http repeats on another connection by itself, as it does
 // with requests that have an Idempotency-Key.
 func (l *load) attempt(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-	var last *httptrace.GotConnInfo
+	connections, last := 0, httptrace.GotConnInfo{}
 	trace := &httptrace.ClientTrace{GotConn: func(connection httptrace.GotConnInfo) {
-		if last != nil {
+		if connections++; connections > 1 {
 			l.repeated(fmt.Errorf("the gateway has closed the connection before it responded, which had been idle for %s", last.IdleTime))
 		}
-		last = &connection
+		last = connection
 	}}
 	response, err := next(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 	switch {
-	case err != nil && last != nil:
-		l.repeated(fmt.Errorf("%w, on a connection that had been idle for %s", err, last.IdleTime))
 	case err != nil:
-		l.repeated(err)
+		l.repeated(fmt.Errorf("%w (its connection had been idle for %s)", err, last.IdleTime))
 	case response.StatusCode >= http.StatusMultipleChoices && !refusedLocked(response): // say counts the others
 		l.repeated(fmt.Errorf("the gateway responded %s", response.Status))
 	}
