@@ -57,6 +57,7 @@ type database struct {
 	writes, reads  *fair.Budget
 	chain          *sql.Stmt // selectChain, on the reader
 	upsert         *sql.Stmt // upsertTurn, on the writer
+	touch          *sql.Stmt // touchConversations, on the writer
 	// reading has a unit for each transaction that reads, and gives units in the order in which they are asked for.
 	reading *semaphore.Weighted
 	readers int64 // the number of units
@@ -64,6 +65,8 @@ type database struct {
 	walLimit int64
 	// version is the schema version that this program reads and writes.
 	version int
+	// writerVersion and readerVersion are selectVersion, on each.
+	writerVersion, readerVersion *sql.Stmt
 }
 
 func openDatabase(ctx context.Context, path string) (*database, error) {
@@ -163,13 +166,30 @@ func (db *database) prepare(ctx context.Context) error {
 		}
 	}
 	db.version = len(steps)
-	return retry(ctx, func() (err error) {
-		if db.upsert, err = db.writer.PrepareContext(ctx, upsertTurn); err == nil {
-			db.chain, err = db.reader.PrepareContext(ctx, selectChain)
+	for _, prepared := range []struct {
+		statement   **sql.Stmt
+		connections *sql.DB
+		query       string
+	}{
+		{&db.writerVersion, db.writer, selectVersion},
+		{&db.readerVersion, db.reader, selectVersion},
+		{&db.upsert, db.writer, upsertTurn},
+		{&db.touch, db.writer, touchConversations},
+		{&db.chain, db.reader, selectChain},
+	} {
+		err := retry(ctx, func() (err error) {
+			*prepared.statement, err = prepared.connections.PrepareContext(ctx, prepared.query)
+			return err
+		})
+		if err != nil {
+			return err
 		}
-		return err
-	})
+	}
+	return nil
 }
+
+// selectVersion selects the schema version.
+const selectVersion = `PRAGMA user_version`
 
 // newerSchemaError is the error for a database with a schema that only a newer program supports.
 type newerSchemaError struct{ stored, newest int }
@@ -238,7 +258,7 @@ func (db *database) write(ctx context.Context, namespace string, do func(tx *sql
 		return err
 	}
 	defer db.writes.Release(namespace, 1)
-	if err := db.checked(ctx, db.writer, nil, do); err != nil {
+	if err := db.checked(ctx, db.writer, db.writerVersion, nil, do); err != nil {
 		return err
 	}
 	db.truncateWAL(ctx)
@@ -282,13 +302,13 @@ func (db *database) read(ctx context.Context, namespace string, do func(tx *sql.
 		return err
 	}
 	defer db.reading.Release(1)
-	return db.checked(ctx, db.reader, &sql.TxOptions{ReadOnly: true}, do)
+	return db.checked(ctx, db.reader, db.readerVersion, &sql.TxOptions{ReadOnly: true}, do)
 }
 
-func (db *database) checked(ctx context.Context, connections *sql.DB, options *sql.TxOptions, do func(tx *sql.Tx) error) error {
+func (db *database) checked(ctx context.Context, connections *sql.DB, stored *sql.Stmt, options *sql.TxOptions, do func(tx *sql.Tx) error) error {
 	return transact(ctx, connections, options, func(tx *sql.Tx) error {
 		var version int
-		if err := tx.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&version); err != nil {
+		if err := tx.StmtContext(ctx, stored).QueryRowContext(ctx).Scan(&version); err != nil {
 			return err
 		}
 		switch {

@@ -316,7 +316,7 @@ func (s *turns) put(ctx context.Context, tx *sql.Tx, namespace string, current, 
 		turn.Status, seconds(turn.CreatedAt), seconds(turn.CompletedAt), turn.Immutable,
 		nullable(string(turn.Request)), nullable(string(turn.Response)), nullable(string(turn.Metadata)), expected))
 	if stored && err == nil && current == nil {
-		_, err = tx.ExecContext(ctx, touchConversations, namespace, turn.ResponseID, turn.PreviousResponseID, turn.StoredAt.Unix())
+		_, err = tx.StmtContext(ctx, s.touch).ExecContext(ctx, namespace, turn.ResponseID, turn.PreviousResponseID, turn.StoredAt.Unix())
 	}
 	return stored, err
 }
