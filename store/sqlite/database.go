@@ -55,9 +55,12 @@ type database struct {
 	file           os.FileInfo // identifies the file that was opened
 	writer, reader *sql.DB
 	writes, reads  *fair.Budget
-	chain          *sql.Stmt // selectChain, on the reader
-	upsert         *sql.Stmt // upsertTurn, on the writer
-	touch          *sql.Stmt // touchConversations, on the writer
+	// These are prepared once, because parsing them takes a notable part of a small save.
+	writerVersion *sql.Stmt // selectVersion, on the writer
+	upsert        *sql.Stmt // upsertTurn, on the writer
+	touch         *sql.Stmt // touchConversations, on the writer
+	readerVersion *sql.Stmt // selectVersion, on the reader
+	chain         *sql.Stmt // selectChain, on the reader
 	// reading has a unit for each transaction that reads, and gives units in the order in which they are asked for.
 	reading *semaphore.Weighted
 	readers int64 // the number of units
@@ -65,8 +68,6 @@ type database struct {
 	walLimit int64
 	// version is the schema version that this program reads and writes.
 	version int
-	// writerVersion and readerVersion are selectVersion, on each.
-	writerVersion, readerVersion *sql.Stmt
 }
 
 func openDatabase(ctx context.Context, path string) (*database, error) {
@@ -172,9 +173,9 @@ func (db *database) prepare(ctx context.Context) error {
 		query       string
 	}{
 		{&db.writerVersion, db.writer, selectVersion},
-		{&db.readerVersion, db.reader, selectVersion},
 		{&db.upsert, db.writer, upsertTurn},
 		{&db.touch, db.writer, touchConversations},
+		{&db.readerVersion, db.reader, selectVersion},
 		{&db.chain, db.reader, selectChain},
 	} {
 		err := retry(ctx, func() (err error) {
@@ -305,7 +306,10 @@ func (db *database) read(ctx context.Context, namespace string, do func(tx *sql.
 	return db.checked(ctx, db.reader, db.readerVersion, &sql.TxOptions{ReadOnly: true}, do)
 }
 
-func (db *database) checked(ctx context.Context, connections *sql.DB, stored *sql.Stmt, options *sql.TxOptions, do func(tx *sql.Tx) error) error {
+// checked calls a function in a transaction, if the version that a statement of these connections selects is that of this program.
+func (db *database) checked(
+	ctx context.Context, connections *sql.DB, stored *sql.Stmt, options *sql.TxOptions, do func(tx *sql.Tx) error,
+) error {
 	return transact(ctx, connections, options, func(tx *sql.Tx) error {
 		var version int
 		if err := tx.StmtContext(ctx, stored).QueryRowContext(ctx).Scan(&version); err != nil {
