@@ -82,6 +82,8 @@ type Reader struct {
 	minBytes int64
 	// turns are the processors, by namespace: large bodies are decompressed and turned into items in turns.
 	turns *fair.Budget
+	// reading are the snapshots that are being read. A turn that has just been saved is often verified and requested at the same time.
+	reading sharedReads
 }
 
 // NewReader returns a reader that uses a client of the sessions' group and version, and reads the bodies that are not in
@@ -98,7 +100,7 @@ func NewReader(client rest.Interface, snapshots snapshot.Stores, options Options
 // input items. It returns an error if the session has been changed since the record was made.
 func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, error) {
 	// Once: nothing is paid, and its owner can change it each time it is read.
-	current, _, err := r.getOnce(ctx, record.Namespace, record.Name, free, flattenSmall)
+	current, _, err := r.getOnce(ctx, record.Namespace, record.Name, free, r.verify)
 	switch {
 	case errors.Is(err, ErrTooLarge), errors.Is(err, snapshot.ErrNotConfigured):
 		return false, nil
@@ -108,16 +110,6 @@ func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, e
 		return false, fmt.Errorf("session %s: %w", record.NamespacedName(), errOutdated)
 	}
 	return !current.Turn.Unreadable, nil
-}
-
-// flattenSmall is chain.Flatten for bodies of up to 4 MiB. It only checks larger ones and returns no items: copying them delays other
-// namespaces, and the next request for them may reach another replica.
-func flattenSmall(request, response []byte) (*chain.Items, error) {
-	const small = 4 << 20
-	if len(request)+len(response) > small {
-		return nil, chain.Check(request, response, math.MaxInt)
-	}
-	return chain.Flatten(request, response)
 }
 
 // Keep adds the items of a session to the cache. It is the sessions.KeepFunc of the view, because a turn that has just been saved is
@@ -138,55 +130,52 @@ type payment func(ctx context.Context, record *sessions.Record) error
 // free is the payment for a read that has been paid for, or is not limited.
 func free(context.Context, *sessions.Record) error { return nil }
 
-// flattenFunc makes the items of a session whose bodies are in a snapshot.
-type flattenFunc func(request, response []byte) (*chain.Items, error)
+// readFunc reads the snapshot of a session and returns its items, or errNotItems.
+type readFunc func(ctx context.Context, record *sessions.Record) (*chain.Items, error)
+
+// errNotItems indicates bodies that are not those of a turn.
+var errNotItems = errors.New("the bodies are not those of a turn")
 
 // getID returns the session with a response ID and its items, or nil if it does not exist or is being deleted. The items are
 // nil if the session is unreadable.
 func (r *Reader) getID(ctx context.Context, namespace, id string, pay payment) (*sessions.Record, *chain.Items, error) {
-	record, items, err := r.get(ctx, namespace, v1alpha1.ObjectName(id), pay, chain.Flatten)
-	if err != nil || record == nil || !record.InChain() {
-		return nil, nil, err
-	}
-	return record, items, nil
-}
-
-// get returns the session with an object name and its items, or nil if it does not exist. The session may not be part of a
-// chain. A session that is being deleted has no items: its snapshot may already be gone.
-func (r *Reader) get(ctx context.Context, namespace, name string, pay payment, flatten flattenFunc) (*sessions.Record, *chain.Items, error) {
 	for {
-		record, items, err := r.getOnce(ctx, namespace, name, pay, flatten)
-		if !errors.Is(err, errChanged) {
-			return record, items, err
+		record, items, err := r.getOnce(ctx, namespace, v1alpha1.ObjectName(id), pay, r.flatten)
+		switch {
+		case errors.Is(err, errChanged):
+			continue
+		case err != nil || record == nil || !record.InChain():
+			return nil, nil, err
 		}
+		return record, items, nil
 	}
 }
 
 // errChanged indicates that a session was overwritten or deleted while it was read.
 var errChanged = errors.New("session was changed while it was read")
 
-func (r *Reader) getOnce(ctx context.Context, namespace, name string, pay payment, flatten flattenFunc) (*sessions.Record, *chain.Items, error) {
+// getOnce returns the session with an object name and its items, or nil if it does not exist. The session may not be part of a
+// chain. A session that is being deleted has no items: its snapshot may already be gone.
+func (r *Reader) getOnce(ctx context.Context, namespace, name string, pay payment, read readFunc) (*sessions.Record, *chain.Items, error) {
 	record, items, err := r.getObject(ctx, namespace, name)
 	if err != nil || record == nil || record.Deleting {
 		return record, nil, err
+	}
+	if items != nil {
+		r.Keep(record, items)
 	}
 	if record.Snapshot() != nil && record.Problem() == "" {
 		if err := pay(ctx, record); err != nil {
 			return nil, nil, err
 		}
-		err := r.readSnapshot(ctx, record, func(bodies snapshot.Bodies) {
-			items, err = flatten(bodies.Request, bodies.Response)
-			record.Turn.Unreadable, record.Verified = err != nil, err == nil
-		})
-		if errors.Is(err, snapshot.ErrUnreadable) && !errors.Is(err, snapshot.ErrNotConfigured) {
+		items, err = read(ctx, record)
+		switch {
+		case errors.Is(err, snapshot.ErrUnreadable) && !errors.Is(err, snapshot.ErrNotConfigured):
 			return r.lost(ctx, record)
-		}
-		if err != nil {
+		case err != nil && !errors.Is(err, errNotItems):
 			return nil, nil, err
 		}
-	}
-	if items != nil {
-		r.Keep(record, items)
+		record.Turn.Unreadable, record.Verified = err != nil, err == nil
 	}
 	return record, items, nil
 }
@@ -208,32 +197,81 @@ func (r *Reader) getObject(ctx context.Context, namespace, name string) (*sessio
 	return record, items, nil
 }
 
-// readSnapshot reads bodies that are outside their object, and uses them in a turn. Until then they are in memory, and what a bucket stores of them
-// or their items.
-func (r *Reader) readSnapshot(ctx context.Context, record *sessions.Record, use func(snapshot.Bodies)) error {
+// flatten is a readFunc that keeps the items. Unless some of the snapshot may be gone, it returns those that are cached, and waits if the same
+// snapshot is being read already.
+func (r *Reader) flatten(ctx context.Context, record *sessions.Record) (*chain.Items, error) {
+	read := func() (*chain.Items, error) {
+		items, err := r.readSnapshot(ctx, record, chain.Flatten)
+		if err == nil {
+			r.Keep(record, items)
+		}
+		return items, err
+	}
+	if mayBeGone(record) {
+		return read()
+	}
+	return r.reading.share(ctx, keyOf(record), func() (*chain.Items, error) {
+		if items := r.cached(record); items != nil {
+			return items, nil
+		}
+		return read()
+	})
+}
+
+// mayBeGone reports whether a replica has failed to read the snapshot of a session.
+func mayBeGone(record *sessions.Record) bool { return record.Reported() == record.Generation }
+
+// verify is a readFunc that only checks bodies of more than 4 MiB, and returns no items of them: copying them delays other namespaces, and
+// the next request for them may reach another replica.
+func (r *Reader) verify(ctx context.Context, record *sessions.Record) (*chain.Items, error) {
+	const small = 4<<20 + snapshot.Overhead
+	if record.Snapshot().SizeBytes <= small {
+		return r.flatten(ctx, record)
+	}
+	if !mayBeGone(record) {
+		if items := r.cached(record); items != nil {
+			return items, nil
+		}
+		if items, err := r.reading.await(ctx, keyOf(record)); items != nil || err != nil {
+			return items, err
+		}
+	}
+	return r.readSnapshot(ctx, record, func(request, response []byte) (*chain.Items, error) {
+		return nil, chain.Check(request, response, math.MaxInt)
+	})
+}
+
+// readSnapshot reads bodies that are outside their object, and makes items of them in a turn. Until then they are in memory, and what a bucket
+// stores of them or their items.
+func (r *Reader) readSnapshot(
+	ctx context.Context, record *sessions.Record, flatten func(request, response []byte) (*chain.Items, error),
+) (items *chain.Items, err error) {
 	reference := record.Snapshot()
 	largest := max(reference.SizeBytes, reference.StoredBytes)
 	if largest > r.maxBytes {
-		return fmt.Errorf("%w: response %q alone has %d bytes, and --max-history-bytes is less", ErrTooLarge, record.Turn.ID, reference.SizeBytes)
+		return nil, fmt.Errorf("%w: response %q alone has %d bytes, and --max-history-bytes is less", ErrTooLarge, record.Turn.ID, reference.SizeBytes)
 	}
 	size := min(max(reference.SizeBytes+largest, r.minBytes), r.maxBytes)
 	if err := r.bytes.Acquire(ctx, record.Namespace, size); err != nil {
-		return err
+		return nil, err
 	}
 	defer r.bytes.Release(record.Namespace, size)
 	ctx = metered.WithTurns(ctx, r.turnsOf(record.Namespace))
 	read := r.snapshots.Read
-	if record.Reported() == record.Generation {
+	if mayBeGone(record) {
 		read = r.snapshots.ReadCurrent
 	}
 	bodies, err := read(ctx, record.NamespacedName(), reference)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return metered.Process(ctx, bodies.Size(), func() error {
-		use(bodies)
-		return nil
+	err = metered.Process(ctx, bodies.Size(), func() (err error) {
+		if items, err = flatten(bodies.Request, bodies.Response); err != nil {
+			err = fmt.Errorf("%w: %w", errNotItems, err)
+		}
+		return err
 	})
+	return items, err
 }
 
 // turnsOf returns the turns of a namespace. Small data takes none.

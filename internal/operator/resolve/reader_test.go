@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"runtime"
 	"strings"
 	"sync"
@@ -29,7 +30,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/google/uuid"
 	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -180,16 +183,16 @@ func TestReadsOfLostSnapshotsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // to wait until no more reads start
 		var started atomic.Int64
 		proceed := make(chan struct{})
-		object, client := withSnapshot(t, func() {
+		client := withSnapshots(t, func() {
 			started.Add(1)
 			<-proceed
 		})
 		options := resolve.DefaultOptions()
 		options.LiveReads = 4
 		reader := resolve.NewReader(client, chunks(client), options)
-		record := sessions.NewRecord(gjson.Parse(object), nil)
 		var reads sync.WaitGroup
-		for range 10 {
+		for i := range 10 {
+			record := sessions.NewRecord(gjson.Parse(sessionWithSnapshot(fmt.Sprint("lost", i))), nil)
 			reads.Go(func() {
 				if readable, err := reader.Readable(t.Context(), record); readable || err != nil {
 					t.Errorf("got %t, %v, want a lost snapshot", readable, err)
@@ -205,18 +208,27 @@ func TestReadsOfLostSnapshotsAreShared(t *testing.T) {
 	})
 }
 
-// withSnapshot returns a session with a snapshot of a byte, and a client of an API server that has no other one. It calls onLook when it is asked
-// whether the session is still the same.
-func withSnapshot(t *testing.T, onLook func()) (object string, client rest.Interface) {
-	t.Helper()
-	const metadata = `"metadata":{"namespace":"greedy","name":"lost","uid":"5f0c1b2a-0000-4000-8000-000000000001","generation":1}`
-	object = `{"apiVersion":"sessions.catena.dev/v1alpha1","kind":"ResponseSession",` + metadata + `,"spec":{"responseID":"lost",` +
+// sessionWithSnapshot returns a session with a snapshot of a byte.
+func sessionWithSnapshot(name string) string {
+	return `{"apiVersion":"sessions.catena.dev/v1alpha1","kind":"ResponseSession",` + metadataOf(name) + `,"spec":{"responseID":"` + name + `",` +
 		`"responseStatus":"completed","snapshot":{"store":"Chunks","key":"` + strings.Repeat("a", 26) +
 		`","parts":1,"sizeBytes":1,"storedBytes":1,"sha256":"` + strings.Repeat("0", 64) + `"}}}`
+}
+
+func metadataOf(name string) string {
+	uid := uuid.NewSHA1(uuid.Nil, []byte(name))
+	return `"metadata":{"namespace":"greedy","name":"` + name + `","uid":"` + uid.String() + `","generation":1}`
+}
+
+// withSnapshots returns a client of an API server that has a session with a snapshot under each name. It calls onLook when it is asked whether a
+// session is still the same.
+func withSnapshots(t *testing.T, onLook func()) rest.Interface {
+	t.Helper()
 	client, err := kubeclient.New(&rest.Config{Host: "http://kube", Transport: transport(func(r *http.Request) (*http.Response, error) {
-		body := object
+		name := path.Base(r.URL.Path)
+		body := sessionWithSnapshot(name)
 		if r.Header.Get("Accept") == kubeclient.MetadataOnly {
-			body = `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata",` + metadata + `}`
+			body = `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata",` + metadataOf(name) + `}`
 			onLook()
 		}
 		header := http.Header{"Content-Type": {"application/json"}}
@@ -225,7 +237,7 @@ func withSnapshot(t *testing.T, onLook func()) (object string, client rest.Inter
 	if err != nil {
 		t.Fatal(err)
 	}
-	return object, client
+	return client
 }
 
 // processing is a store of snapshots that processes large data for each read.
@@ -250,11 +262,10 @@ func TestSnapshotsTakeTurns(t *testing.T) {
 			<-proceed
 			return processed
 		}}
-		object, client := withSnapshot(t, func() {})
-		reader := resolve.NewReader(client, snapshot.Stores{store}, resolve.DefaultOptions())
-		record := sessions.NewRecord(gjson.Parse(object), nil)
+		reader := resolve.NewReader(withSnapshots(t, func() {}), snapshot.Stores{store}, resolve.DefaultOptions())
 		var reads sync.WaitGroup
-		for range 4 + runtime.GOMAXPROCS(0) {
+		for i := range 4 + runtime.GOMAXPROCS(0) {
+			record := sessions.NewRecord(gjson.Parse(sessionWithSnapshot(fmt.Sprint("lost", i))), nil)
 			reads.Go(func() {
 				if _, err := reader.Readable(t.Context(), record); !errors.Is(err, processed) {
 					t.Errorf("got %v, want %v", err, processed)
@@ -268,4 +279,111 @@ func TestSnapshotsTakeTurns(t *testing.T) {
 		close(proceed)
 		reads.Wait()
 	})
+}
+
+// slow is a store of snapshots that counts its reads. The first one waits.
+type slow struct {
+	snapshot.Store
+	reads           atomic.Int64
+	started, finish chan struct{}
+}
+
+func (s *slow) Read(ctx context.Context, session types.NamespacedName, key string, parts int, size int64) (io.Reader, error) {
+	if s.reads.Add(1) == 1 {
+		close(s.started)
+		<-s.finish
+	}
+	return s.Store.Read(ctx, session, key, parts, size)
+}
+
+// TestSnapshotIsReadOnce: a snapshot that is verified and requested at the same time is read once.
+func TestSnapshotIsReadOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		size  int
+		first func(f *fixture, record *sessions.Record) error
+		then  func(f *fixture, record *sessions.Record) error
+	}{
+		"small, verified first":  {1 << 10, (*fixture).verify, (*fixture).request},
+		"small, requested first": {1 << 10, (*fixture).request, (*fixture).verify},
+		"large, requested first": {5 << 20, (*fixture).request, (*fixture).verify},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			store := &slow{Store: snapshot.NewChunkStore(f.client), started: make(chan struct{}), finish: make(chan struct{})}
+			bodies := snapshot.Bodies{Response: output(strings.Repeat("x", tc.size)).Raw}
+			name := types.NamespacedName{Namespace: f.namespace, Name: v1alpha1.ObjectName("t1")}
+			ref, err := snapshot.Write(t.Context(), store, name, bodies)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.save("t1", "", func(s *v1alpha1.ResponseSession) { s.Spec.Response, s.Spec.Snapshot = nil, ref })
+			f.freeze()
+			f.reader = resolve.NewReader(f.client, snapshot.Stores{store}, f.options)
+			f.resolver = resolve.New(f.view, f.reader, func(*sessions.Record) {}, f.options)
+			record, _ := f.view.Lookup(f.namespace, "t1")
+			var group errgroup.Group
+			group.Go(func() error { return tc.first(f, record) })
+			<-store.started
+			group.Go(func() error { return tc.then(f, record) })
+			close(store.finish)
+			if err := group.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			if got := store.reads.Load(); got != 1 {
+				t.Errorf("the snapshot was read %d times, want once", got)
+			}
+		})
+	}
+}
+
+func (f *fixture) verify(record *sessions.Record) error {
+	readable, err := f.reader.Readable(f.Context(), record)
+	if err == nil && !readable {
+		err = errors.New("the snapshot is unreadable")
+	}
+	return err
+}
+
+func (f *fixture) request(record *sessions.Record) error {
+	history, err := f.resolver.Resolve(f.Context(), f.namespace, record.Turn.ID, 0, resolve.Query{WalkOptions: deep})
+	if err == nil {
+		history.Release()
+	}
+	return err
+}
+
+// TestFailedReadIsNotShared: a snapshot whose read was canceled is read again for whoever else waits for it.
+func TestFailedReadIsNotShared(t *testing.T) {
+	f := newFixture(t)
+	store := &slow{Store: snapshot.NewChunkStore(f.client), started: make(chan struct{}), finish: make(chan struct{})}
+	name := types.NamespacedName{Namespace: f.namespace, Name: v1alpha1.ObjectName("t1")}
+	ref, err := snapshot.Write(t.Context(), store, name, snapshot.Bodies{Response: output("x").Raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.save("t1", "", func(s *v1alpha1.ResponseSession) { s.Spec.Response, s.Spec.Snapshot = nil, ref })
+	f.freeze()
+	reader := resolve.NewReader(f.client, snapshot.Stores{store}, f.options)
+	record, _ := f.view.Lookup(f.namespace, "t1")
+	ctx, cancel := context.WithCancel(t.Context())
+	var group errgroup.Group
+	group.Go(func() error {
+		if _, err := reader.Readable(ctx, record); !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("got %v, want the error of the context", err)
+		}
+		return nil
+	})
+	<-store.started
+	group.Go(func() error {
+		readable, err := reader.Readable(t.Context(), record)
+		if err == nil && !readable {
+			err = errors.New("the snapshot is unreadable")
+		}
+		return err
+	})
+	cancel()
+	close(store.finish)
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
 }

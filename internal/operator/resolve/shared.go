@@ -38,9 +38,10 @@ type shared struct {
 	bytes *fair.Budget // by namespace
 	share int64        // the most that a namespace can hold
 
+	reads sharedReads
+
 	mu    sync.Mutex
 	turns map[cacheKey]*heldTurn
-	reads map[cacheKey]*sharedRead
 }
 
 type heldTurn struct {
@@ -48,33 +49,75 @@ type heldTurn struct {
 	queries int
 }
 
-// sharedRead is a live read for which other queries wait.
+// sharedReads are reads for which others of the same wait. The zero value is ready for use, and safe for concurrent use.
+type sharedReads struct {
+	mu    sync.Mutex
+	reads map[cacheKey]*sharedRead
+}
+
+// sharedRead is a read in progress. What follows done is valid after it.
 type sharedRead struct {
 	done   chan struct{}
-	failed bool // valid after done; not set if the query was canceled
+	items  *chain.Items
+	failed bool // not set if the context of the read was canceled
 }
 
 func newShared(bytes, share int64) *shared {
-	return &shared{bytes: fair.NewCappedBudget(bytes, share), share: share, turns: map[cacheKey]*heldTurn{}, reads: map[cacheKey]*sharedRead{}}
+	return &shared{bytes: fair.NewCappedBudget(bytes, share), share: share, turns: map[cacheKey]*heldTurn{}}
 }
 
 // begin returns the read of a turn that is in progress. If it returns nil, the caller must read the turn, and then call end.
-func (s *shared) begin(key cacheKey) *sharedRead {
+func (s *sharedReads) begin(key cacheKey) *sharedRead {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if read := s.reads[key]; read != nil {
 		return read
 	}
+	if s.reads == nil {
+		s.reads = map[cacheKey]*sharedRead{}
+	}
 	s.reads[key] = &sharedRead{done: make(chan struct{})}
 	return nil
 }
 
-func (s *shared) end(key cacheKey, failed bool) {
+func (s *sharedReads) end(key cacheKey, items *chain.Items, failed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reads[key].failed = failed
-	close(s.reads[key].done)
+	read := s.reads[key]
+	read.items, read.failed = items, failed
+	close(read.done)
 	delete(s.reads, key)
+}
+
+// share returns the items of the same read in progress or, without one that succeeds, of its own.
+func (s *sharedReads) share(ctx context.Context, key cacheKey, read func() (*chain.Items, error)) (items *chain.Items, err error) {
+	if other := s.begin(key); other == nil {
+		defer func() { s.end(key, items, err != nil) }()
+	} else if items, err := other.wait(ctx); items != nil || err != nil {
+		return items, err
+	}
+	return read()
+}
+
+// await returns the items of the read in progress, or nil if there is none or it fails.
+func (s *sharedReads) await(ctx context.Context, key cacheKey) (*chain.Items, error) {
+	s.mu.Lock()
+	other := s.reads[key]
+	s.mu.Unlock()
+	if other == nil {
+		return nil, nil
+	}
+	return other.wait(ctx)
+}
+
+// wait returns the items of a read once it has ended, or nil if it has failed.
+func (r *sharedRead) wait(ctx context.Context) (*chain.Items, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-r.done:
+		return r.items, nil
+	}
 }
 
 // holding is the part of its namespace's share of the bytes that one query holds.
@@ -145,14 +188,12 @@ func (h *holding) read(ctx context.Context, key cacheKey, cached func() *chain.I
 		return items, err
 	}
 	for {
-		other := h.begin(key)
+		other := h.reads.begin(key)
 		if other == nil {
 			return h.lead(ctx, key, cached, read)
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-other.done:
+		if _, err := other.wait(ctx); err != nil {
+			return nil, err
 		}
 		if other.failed { // perhaps because of a state of the session that was replaced before this query began
 			return h.readAndTake(key, read)
@@ -165,7 +206,7 @@ func (h *holding) lead(
 	ctx context.Context, key cacheKey, cached func() *chain.Items, read func() (*chain.Items, error),
 ) (*chain.Items, error) {
 	failed := false
-	defer func() { h.end(key, failed) }()
+	defer func() { h.reads.end(key, nil, failed) }()
 	if items, err := h.take(key, cached()); items != nil || err != nil {
 		return items, err
 	}
