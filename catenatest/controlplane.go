@@ -259,6 +259,25 @@ func (e *Environment) EtcdBytes(ctx context.Context) (int64, error) {
 	return status.DBSizeInUse, nil
 }
 
+// EtcdLogBytes returns how many bytes etcd has written to its log since it started.
+func (e *Environment) EtcdLogBytes(ctx context.Context) (int64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.envtest.ControlPlane.Etcd.URL.JoinPath("/metrics").String(), http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	metrics, err := doEtcd(request)
+	if err != nil {
+		return 0, fmt.Errorf("unable to read etcd's metrics: %w", err)
+	}
+	_, after, _ := strings.Cut(string(metrics), "\netcd_disk_wal_write_bytes_total ")
+	value, _, _ := strings.Cut(after, "\n")
+	written, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		return 0, fmt.Errorf("etcd's metrics do not have the bytes in its log: %w", err)
+	}
+	return int64(written), nil
+}
+
 // callEtcd calls a method of etcd's API, and decodes the result.
 func (e *Environment) callEtcd(ctx context.Context, path, body string, into any) error {
 	url := e.envtest.ControlPlane.Etcd.URL.JoinPath(path).String()
@@ -266,19 +285,28 @@ func (e *Environment) callEtcd(ctx context.Context, path, body string, into any)
 	if err != nil {
 		return err
 	}
-	response, err := http.DefaultClient.Do(request)
+	content, err := doEtcd(request)
 	if err != nil {
 		return err
+	}
+	return json.Unmarshal(content, into)
+}
+
+// doEtcd sends a request to etcd and returns the body of the response.
+func doEtcd(request *http.Request) ([]byte, error) {
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	content, err := io.ReadAll(response.Body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("etcd responded with %s: %s", response.Status, content)
+		return nil, fmt.Errorf("etcd responded with %s: %s", response.Status, content)
 	}
-	return json.Unmarshal(content, into)
+	return content, nil
 }
 
 func (e *Environment) startControllerManager(path string) error {

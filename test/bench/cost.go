@@ -42,8 +42,8 @@ const (
 )
 
 // costExperiment measures what a session with a verdict costs the cluster, for each form in which its bodies can be stored: the live
-// heap of the kube-apiserver, which keeps the latest versions of objects, the size of etcd's database after a compaction, and the CPU
-// time of both to save it and to write its verdict.
+// heap of the kube-apiserver, which keeps the latest versions of objects, the size of etcd's database after a compaction, what etcd writes
+// to its log, and the CPU time of both to save it and to write its verdict.
 func costExperiment(ctx context.Context, b *bench) error {
 	bodies, err := b.agentTurns(costTurns, costSize)
 	if err != nil {
@@ -65,7 +65,8 @@ func costExperiment(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	size := averageSize(bodies)
+	payload := averageSize(bodies)
+	size := fmt.Sprintf("%.0f KiB", payload/1024)
 	for i, form := range forms {
 		namespace := fmt.Sprintf("cost-%d", i)
 		if err := b.createNamespace(ctx, namespace); err != nil {
@@ -87,13 +88,13 @@ func costExperiment(ctx context.Context, b *bench) error {
 			return err
 		}
 		old := settled.minus(before).each(b.stored)
-		b.logf("%s: %.1f KiB of heap, %.1f KiB long after, %.1f KiB in etcd, %.1f ms of CPU",
-			form.name, each.heap/1024, old.heap/1024, each.etcd/1024, each.cpu)
+		b.logf("%s: %.1f KiB of heap, %.1f KiB long after, %.1f KiB in etcd, %.1f KiB in its log, %.1f ms of CPU",
+			form.name, each.heap/1024, old.heap/1024, each.etcd/1024, each.log/1024, each.cpu)
 		switch {
 		case form.name == none:
 			without, withoutOld = each, old
 		case i > 0:
-			b.compareCost(form.name, size, each, without)
+			b.compareCost(form.name, size, payload, each, without)
 			b.compare(fmt.Sprintf("heap of the kube-apiserver for a turn of %s that was stored long ago, %s", size, form.name), "KiB",
 				series{form.name, []float64{old.heap / 1024}}, series{"without bodies", []float64{withoutOld.heap / 1024}}, nil)
 		}
@@ -102,20 +103,21 @@ func costExperiment(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// averageSize returns the average size of the bodies, such as "7 KiB".
-func averageSize(bodies []store.Session) string {
+// averageSize returns the average size of the bodies in bytes.
+func averageSize(bodies []store.Session) float64 {
 	total := 0
 	for i := range bodies {
 		total += len(bodies[i].Request) + len(bodies[i].Response)
 	}
-	return fmt.Sprintf("%.0f KiB", float64(total)/float64(len(bodies))/1024)
+	return float64(total) / float64(len(bodies))
 }
 
-func (b *bench) compareCost(form, size string, each, without cost) {
+func (b *bench) compareCost(form, size string, payload float64, each, without cost) {
 	var heapGoal *goal
 	if form == packed {
 		heapGoal = atMost(1.15)
 		b.figure(fmt.Sprintf("etcd's database for a turn of %s, %s", size, form), "KiB", atMost(6), each.etcd/1024)
+		b.figure(fmt.Sprintf("bytes in etcd's log for each byte of a turn of %s, %s", size, form), "", atMost(2.3), each.log/payload)
 	}
 	for _, c := range []struct {
 		name, unit   string
@@ -124,6 +126,7 @@ func (b *bench) compareCost(form, size string, each, without cost) {
 	}{
 		{"heap of the kube-apiserver", "KiB", each.heap / 1024, without.heap / 1024, heapGoal},
 		{"etcd's database", "KiB", each.etcd / 1024, without.etcd / 1024, nil},
+		{"etcd's log", "KiB", each.log / 1024, without.log / 1024, nil},
 		{"CPU time of kube-apiserver and etcd", "ms", each.cpu, without.cpu, nil},
 	} {
 		b.compare(fmt.Sprintf("%s for a turn of %s, %s", c.name, size, form), c.unit,
@@ -131,13 +134,13 @@ func (b *bench) compareCost(form, size string, each, without cost) {
 	}
 }
 
-// cost has bytes of the kube-apiserver's live heap and of etcd's database, and milliseconds of CPU time of both.
-type cost struct{ heap, etcd, cpu float64 }
+// cost has bytes of the kube-apiserver's live heap, of etcd's database and of its log, and milliseconds of CPU time of both.
+type cost struct{ heap, etcd, log, cpu float64 }
 
-func (c cost) minus(o cost) cost { return cost{c.heap - o.heap, c.etcd - o.etcd, c.cpu - o.cpu} }
+func (c cost) minus(o cost) cost { return cost{c.heap - o.heap, c.etcd - o.etcd, c.log - o.log, c.cpu - o.cpu} }
 
 func (c cost) each(n int) cost {
-	return cost{c.heap / float64(n), c.etcd / float64(n), c.cpu / float64(n)}
+	return cost{c.heap / float64(n), c.etcd / float64(n), c.log / float64(n), c.cpu / float64(n)}
 }
 
 // cost returns the cost since the programs started.
@@ -154,6 +157,11 @@ func (b *bench) cost(ctx context.Context) (cost, error) {
 		}
 		c.cpu += used[0].cpu
 	}
+	logged, err := b.env.EtcdLogBytes(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.log = float64(logged)
 	client, err := kubeclient.New(b.env.Config)
 	if err != nil {
 		return c, err
@@ -213,13 +221,8 @@ func (b *bench) jsonForm(bodies []store.Session) func(context.Context, string) e
 			turn := bodies[n%len(bodies)]
 			session := testsession.Make(namespace, id).After(previous).Obj()
 			session.Spec.Request, session.Spec.Response = &runtime.RawExtension{Raw: turn.Request}, &runtime.RawExtension{Raw: turn.Response}
-			if previous != "" {
-				parent := &metav1.PartialObjectMetadata{}
-				parent.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind))
-				if err := b.env.Client.Get(ctx, kubeKey(namespace, previous), parent); err != nil {
-					return err
-				}
-				setOwner(session, parent.UID)
+			if err := b.readOwner(ctx, session); err != nil {
+				return err
 			}
 			return b.env.Client.Create(ctx, session)
 		})

@@ -53,6 +53,20 @@ func setOwner(session *v1alpha1.ResponseSession, parent types.UID) {
 	}}
 }
 
+// readOwner sets the owner of a session after it has read its metadata.
+func (b *bench) readOwner(ctx context.Context, session *v1alpha1.ResponseSession) error {
+	if session.Spec.PreviousResponseID == "" {
+		return nil
+	}
+	parent := &metav1.PartialObjectMetadata{}
+	parent.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind))
+	if err := b.env.Client.Get(ctx, kubeKey(session.Namespace, session.Spec.PreviousResponseID), parent); err != nil {
+		return err
+	}
+	setOwner(session, parent.UID)
+	return nil
+}
+
 func kubeKey(namespace, id string) client.ObjectKey {
 	return client.ObjectKey{Namespace: namespace, Name: v1alpha1.ObjectName(id)}
 }

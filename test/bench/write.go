@@ -42,7 +42,7 @@ const (
 // that creates the same objects and writes a status of the same size to each of them.
 func writeExperiment(ctx context.Context, b *bench) error {
 	const turns = writeChains * writeTurnsInChain
-	var reconciled, lag, writes series
+	var reconciled, lag, writes, logged series
 	plain := series{Name: "16 writers create and write the statuses, without an operator"}
 
 	if err := b.operator.Stop(); err != nil {
@@ -63,6 +63,10 @@ func writeExperiment(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
+		logBefore, err := b.env.EtcdLogBytes(ctx)
+		if err != nil {
+			return err
+		}
 		start := time.Now()
 		if err := b.fill(ctx, namespace, writeChains, writeTurnsInChain, writeSize); err != nil {
 			return err
@@ -76,10 +80,15 @@ func writeExperiment(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
+		logAfter, err := b.env.EtcdLogBytes(ctx)
+		if err != nil {
+			return err
+		}
 		if warm {
 			reconciled.add(turns / done.Sub(start).Seconds())
 			lag.addTime(done.Sub(saved))
 			writes.add(float64(after-before) / turns)
+			logged.add(float64(logAfter-logBefore) / (turns * writeSize))
 			b.logf("%.0f turns/s, last verdict after %s, %.2f writes per turn", turns/done.Sub(start).Seconds(), done.Sub(saved), float64(after-before)/turns)
 		}
 		return b.stopAndClear(ctx, namespace)
@@ -110,6 +119,7 @@ func writeExperiment(ctx context.Context, b *bench) error {
 	b.compare("16 writers save until all turns have verdicts", "turns/s", reconciled, plain, atLeast(0.95))
 	b.figure("time from the last save to the last verdict", "ms", atMost(1000), lag.Samples...)
 	b.figure("writes to etcd for each turn", "", atMost(2.05), writes.Samples...)
+	b.figure("bytes in etcd's log for each byte of a turn of 4 KiB", "", atMost(2.3), logged.Samples...)
 	return nil
 }
 
