@@ -40,6 +40,9 @@ import (
 //
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;patch;delete
 
+// largeParentBytes is the size of a parent above which ownerReferences to it must keep the pace of rewrites: each adds a read of the parent.
+const largeParentBytes = 32 << 10
+
 // reconcileOwner adds the ownerReference to the parent if the session may have one and has none. An existing reference is left
 // unchanged, whatever its UID: garbage collection decides whether it is valid. If the session is unchanged since it got its verdict, its
 // parent has appeared, as that of 100,000 others may have. Then the write must keep the pace of rewrites, and reconcileOwner may return the delay. So
@@ -54,7 +57,7 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 	if wait := r.owners.wait(&v.Record.Object); wait > 0 {
 		return wait, nil
 	}
-	if unchanged || v.Parent.ObjectBytes > unitBytes {
+	if unchanged || v.Parent.ObjectBytes > largeParentBytes {
 		if wait := r.paces.ownerDelay(r.Clock.Now(), &v.Record.Object, &v.Parent.Object); wait > 0 {
 			return wait, nil
 		}

@@ -33,16 +33,16 @@ import (
 )
 
 // newOrder returns the order of a queue in which the namespaces take turns and share the workers. Objects that are not urgent
-// can use a quarter of the workers.
+// can use an eighth of the workers.
 func newOrder(workers int) *fair.Queue[reconcile.Request] {
-	return fair.NewQueue(namespaceOf, workers, max(workers/4, 1))
+	return fair.NewQueue(namespaceOf, workers, max(workers/8, 1))
 }
 
 func namespaceOf(r reconcile.Request) string { return r.Namespace }
 
 // unitBytes is the size of an object that counts as one unit. The status of one of several times that size takes the API server
 // several times as long to write.
-const unitBytes = 32 << 10
+const unitBytes = 16 << 10
 
 // markOf returns the mark of an object. One that already has a verdict is less urgent than a new turn, or one that its owner has
 // completed: one request can change it, and with it the verdicts on 100,000 descendants, and so in each of many namespaces.

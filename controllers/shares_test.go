@@ -115,9 +115,9 @@ func TestNewTurnsFirst(t *testing.T) {
 	for _, namespace := range namespaces {
 		overwrite(t, namespace, "a", `{"responseStatus":"failed"}`)
 	}
-	wantWaiting(t, workers/4)
+	wantWaiting(t, workers/8)
 	create(t, turn(other, "b"))
-	wantWaiting(t, workers/4+1)
+	wantWaiting(t, workers/8+1)
 	release()
 	wantVerdicts(t, other, map[string]verdict{"b": resolved(1, "b")})
 	for _, namespace := range namespaces {

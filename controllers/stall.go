@@ -97,7 +97,7 @@ func (p *progress) check(now time.Time, kind string, waiting int, timeout time.D
 }
 
 // Healthy is a check of /healthz, with StallTimeout as the timeout. One slow reconcile is enough: the sessions of a namespace share half of the
-// workers, and those that already have verdicts a quarter, so few stuck workers keep them waiting.
+// workers, and those that already have verdicts an eighth, so few stuck workers keep them waiting.
 func (r *ResponseSessionReconciler) Healthy(*http.Request) error {
 	return r.progress.check(r.Clock.Now(), "session", r.order.Waiting(), r.StallTimeout)
 }

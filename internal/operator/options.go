@@ -57,7 +57,8 @@ type Options struct {
 	// the namespace of the Pod.
 	LeaderElect             bool
 	LeaderElectionNamespace string
-	// ConcurrentReconciles is the number of sessions that are reconciled at once.
+	// ConcurrentReconciles is the number of sessions that are reconciled at once. One namespace alone can use half of them: as many as 16
+	// writers, so that the verdicts keep up with them.
 	ConcurrentReconciles int
 	// Statuses limits the statuses that are written for each namespace.
 	Statuses controllers.StatusLimits
@@ -100,7 +101,7 @@ func NewOptions() *Options {
 		MetricsAddress:             "0",
 		HealthAddress:              ":8081",
 		LeaderElect:                true,
-		ConcurrentReconciles:       16,
+		ConcurrentReconciles:       32,
 		Statuses:                   controllers.DefaultStatusLimits(),
 		SessionQuotaInterval:       3 * time.Second,
 		UsageMetricNamespaces:      100,
