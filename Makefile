@@ -133,8 +133,7 @@ bench: $(CONTROL_PLANE) ## Measure against a real control plane, each figure bes
 
 .PHONY: bench-report
 bench-report: ## Show the results of the last `make bench` in docs/benchmarks.md.
-	cp bin/bench.json docs/benchmarks/results.json
-	. hack/flags.sh && go run ./test/bench -report=docs/benchmarks
+	. hack/flags.sh && go run ./test/bench -json=bin/bench.json -report=docs/benchmarks
 
 .PHONY: bench-micro
 bench-micro: export INLINE = 1

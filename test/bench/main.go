@@ -93,11 +93,11 @@ func main() {
 	sessions := flag.Int("sessions", 20_000, "number of sessions that the scale experiment stores; the goals are for 100,000")
 	turns := flag.Int("turns", 2_000, "number of turns that the tree experiment stores")
 	chunks := flag.Int("chunks", 2_000, "number of chunks that the chunks experiment stores")
-	output := flag.String("json", "", "write the measurements with all samples to this file")
+	output := flag.String("json", "", "the file for the measurements with all samples")
 	stored := flag.Int("stored", 4_000, "number of turns that the cost experiment stores in each form")
 	conversations := flag.Int("conversations", 10_000, "number of conversations of which the conversations experiment lists some; the goals are for 100,000")
 	recorded := flag.String("recorded", "", "the cost experiment stores the turns of this file, as cmd/replay reads it, instead of synthetic ones")
-	report := flag.String("report", "", "instead of measuring, write the results of this directory into its page and charts")
+	report := flag.String("report", "", "instead of measuring, add the results in the file of -json to those in this directory, its page and its charts")
 	static := flag.String("static", "", "instead of measuring, serve the files of this directory on -address, as the comparison of the resolve experiment")
 	address := flag.String("address", "", "address for -static")
 	flag.Parse()
@@ -106,7 +106,7 @@ func main() {
 		os.Exit(1)
 	}
 	if *report != "" {
-		if err := render(*report); err != nil {
+		if err := updateReport(*report, *output); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 			os.Exit(1)
 		}

@@ -181,23 +181,26 @@ func (r *results) print(w io.Writer, path string) error {
 	if err := table.Flush(); err != nil || path == "" {
 		return err
 	}
-	data, err := json.MarshalIndent(r, "", " ")
+	return writeJSON(path, r)
+}
+
+func writeJSON(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", " ")
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, append(data, '\n'), 0o644)
 }
 
-func readResults(path string) (*results, error) {
+func readJSON(path string, into any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r := &results{}
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("unable to read %s: %w", path, err)
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("unable to read %s: %w", path, err)
 	}
-	return r, nil
+	return nil
 }
 
 // interleave runs all cases in each round, so that other load on the machine affects them equally. Their order is random, so that none always

@@ -43,6 +43,35 @@ func TestRendered(t *testing.T) {
 	}
 }
 
+// TestReportWith: the results of a run replace the older ones of the same experiments.
+func TestReportWith(t *testing.T) {
+	run := func(version string, experiments ...string) *results {
+		r := &results{Machine: machine{Version: version}}
+		for _, e := range experiments {
+			r.Measurements = append(r.Measurements, &measurement{Experiment: e, Name: "of " + version})
+		}
+		return r
+	}
+	tests := map[string]struct {
+		stored report
+		run    *results
+		want   report
+	}{
+		"first":    {nil, run("v1", "save"), report{run("v1", "save")}},
+		"another":  {report{run("v1", "save")}, run("v2", "load"), report{run("v2", "load"), run("v1", "save")}},
+		"the same": {report{run("v1", "save", "load")}, run("v2", "save"), report{run("v2", "save"), run("v1", "load")}},
+		"all":      {report{run("v1", "save"), run("v2", "load")}, run("v3", "load", "save"), report{run("v3", "load", "save")}},
+		"failed":   {report{run("v1", "save")}, run("v2"), report{run("v1", "save")}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, tc.stored.with(tc.run)); diff != "" {
+				t.Errorf("report (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestMeasurement(t *testing.T) {
 	tests := map[string]struct {
 		measurement measurement
