@@ -127,6 +127,13 @@ func GetAt(client rest.Interface, resource string, name types.NamespacedName, re
 // Read sends a request and returns the body of the response. If the context counts memory (see package metered), the body
 // is counted as it is read.
 func Read(ctx context.Context, request *rest.Request) ([]byte, error) {
+	if !metered.Counts(ctx) {
+		result := request.Do(ctx)
+		if err := result.Error(); err != nil { // Raw would return the error of a response that is not a Status
+			return nil, err
+		}
+		return result.Raw()
+	}
 	body, err := request.Stream(ctx)
 	if err != nil {
 		return nil, err
