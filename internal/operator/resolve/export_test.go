@@ -23,9 +23,15 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
+
+// GetID is getID for a read that has been paid for.
+func (r *Reader) GetID(ctx context.Context, namespace, id string) (*sessions.Record, *chain.Items, error) {
+	return r.getID(ctx, namespace, id, free)
+}
 
 // SetClient replaces the client of a reader.
 func (r *Reader) SetClient(client rest.Interface) { r.client = client }

@@ -130,7 +130,7 @@ type payment func(ctx context.Context, record *sessions.Record) error
 // free is the payment for a read that has been paid for, or is not limited.
 func free(context.Context, *sessions.Record) error { return nil }
 
-// readFunc reads the snapshot of a session and returns its items, or errNotItems.
+// readFunc reads the snapshot of a session and may return its items. It returns errNotItems if there can be none.
 type readFunc func(ctx context.Context, record *sessions.Record) (*chain.Items, error)
 
 // errNotItems indicates bodies that are not those of a turn.
@@ -197,8 +197,7 @@ func (r *Reader) getObject(ctx context.Context, namespace, name string) (*sessio
 	return record, items, nil
 }
 
-// flatten is a readFunc that keeps the items. Unless some of the snapshot may be gone, it returns those that are cached, and waits if the same
-// snapshot is being read already.
+// flatten is a readFunc that keeps the items. Unless some of the snapshot may be gone, it waits if the same snapshot is being read already.
 func (r *Reader) flatten(ctx context.Context, record *sessions.Record) (*chain.Items, error) {
 	read := func() (*chain.Items, error) {
 		items, err := r.readSnapshot(ctx, record, chain.Flatten)
@@ -210,27 +209,20 @@ func (r *Reader) flatten(ctx context.Context, record *sessions.Record) (*chain.I
 	if mayBeGone(record) {
 		return read()
 	}
-	return r.reading.share(ctx, keyOf(record), func() (*chain.Items, error) {
-		if items := r.cached(record); items != nil {
-			return items, nil
-		}
-		return read()
-	})
+	return r.reading.share(ctx, keyOf(record), read)
 }
 
 // mayBeGone reports whether a replica has failed to read the snapshot of a session.
 func mayBeGone(record *sessions.Record) bool { return record.Reported() == record.Generation }
 
-// verify is a readFunc that only checks bodies of more than 4 MiB, and returns no items of them: copying them delays other namespaces, and
-// the next request for them may reach another replica.
+// verify is a readFunc for the verdict on a session. The first verdict may use a read for a request that is in progress, and bodies of up to
+// 4 MiB are kept for such requests: copying larger ones would delay other namespaces, and the next request may reach another replica. A
+// session that has a verdict is verified because parts of its snapshot may be gone, so they are read.
 func (r *Reader) verify(ctx context.Context, record *sessions.Record) (*chain.Items, error) {
 	const small = 4<<20 + snapshot.Overhead
-	if record.Snapshot().SizeBytes <= small {
-		return r.flatten(ctx, record)
-	}
-	if !mayBeGone(record) {
-		if items := r.cached(record); items != nil {
-			return items, nil
+	if !record.HasVerdict && !mayBeGone(record) {
+		if record.Snapshot().SizeBytes <= small {
+			return r.flatten(ctx, record)
 		}
 		if items, err := r.reading.await(ctx, keyOf(record)); items != nil || err != nil {
 			return items, err

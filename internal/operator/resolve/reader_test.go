@@ -17,7 +17,9 @@ limitations under the License.
 package resolve_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -183,7 +185,7 @@ func TestReadsOfLostSnapshotsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // to wait until no more reads start
 		var started atomic.Int64
 		proceed := make(chan struct{})
-		client := withSnapshots(t, func() {
+		client := clientOf(t, lostSession, func() {
 			started.Add(1)
 			<-proceed
 		})
@@ -192,7 +194,7 @@ func TestReadsOfLostSnapshotsAreShared(t *testing.T) {
 		reader := resolve.NewReader(client, chunks(client), options)
 		var reads sync.WaitGroup
 		for i := range 10 {
-			record := sessions.NewRecord(gjson.Parse(sessionWithSnapshot(fmt.Sprint("lost", i))), nil)
+			record := sessions.NewRecord(gjson.Parse(lostSession(fmt.Sprint("lost", i))), nil)
 			reads.Go(func() {
 				if readable, err := reader.Readable(t.Context(), record); readable || err != nil {
 					t.Errorf("got %t, %v, want a lost snapshot", readable, err)
@@ -208,25 +210,35 @@ func TestReadsOfLostSnapshotsAreShared(t *testing.T) {
 	})
 }
 
-// sessionWithSnapshot returns a session with a snapshot of a byte.
-func sessionWithSnapshot(name string) string {
+// sessionWithSnapshot returns a session with a snapshot, and with more members.
+func sessionWithSnapshot(name string, ref *v1alpha1.SnapshotReference, more string) string {
+	snapshot, err := json.Marshal(ref)
+	if err != nil {
+		panic(err)
+	}
 	return `{"apiVersion":"sessions.catena.dev/v1alpha1","kind":"ResponseSession",` + metadataOf(name) + `,"spec":{"responseID":"` + name + `",` +
-		`"responseStatus":"completed","snapshot":{"store":"Chunks","key":"` + strings.Repeat("a", 26) +
-		`","parts":1,"sizeBytes":1,"storedBytes":1,"sha256":"` + strings.Repeat("0", 64) + `"}}}`
+		`"responseStatus":"completed","snapshot":` + string(snapshot) + "}" + more + "}"
 }
+
+// lostSnapshot refers to a snapshot of a byte that is not stored.
+var lostSnapshot = &v1alpha1.SnapshotReference{
+	Store: v1alpha1.SnapshotStoreChunks, Key: strings.Repeat("a", 26), Parts: 1, SizeBytes: 1, StoredBytes: 1, SHA256: strings.Repeat("0", 64),
+}
+
+func lostSession(name string) string { return sessionWithSnapshot(name, lostSnapshot, "") }
 
 func metadataOf(name string) string {
 	uid := uuid.NewSHA1(uuid.Nil, []byte(name))
 	return `"metadata":{"namespace":"greedy","name":"` + name + `","uid":"` + uid.String() + `","generation":1}`
 }
 
-// withSnapshots returns a client of an API server that has a session with a snapshot under each name. It calls onLook when it is asked whether a
-// session is still the same.
-func withSnapshots(t *testing.T, onLook func()) rest.Interface {
+// clientOf returns a client of an API server that has the session that object returns under each name. It calls onLook when it is asked whether
+// a session is still the same.
+func clientOf(t *testing.T, object func(name string) string, onLook func()) rest.Interface {
 	t.Helper()
 	client, err := kubeclient.New(&rest.Config{Host: "http://kube", Transport: transport(func(r *http.Request) (*http.Response, error) {
 		name := path.Base(r.URL.Path)
-		body := sessionWithSnapshot(name)
+		body := object(name)
 		if r.Header.Get("Accept") == kubeclient.MetadataOnly {
 			body = `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata",` + metadataOf(name) + `}`
 			onLook()
@@ -262,10 +274,10 @@ func TestSnapshotsTakeTurns(t *testing.T) {
 			<-proceed
 			return processed
 		}}
-		reader := resolve.NewReader(withSnapshots(t, func() {}), snapshot.Stores{store}, resolve.DefaultOptions())
+		reader := resolve.NewReader(clientOf(t, lostSession, func() {}), snapshot.Stores{store}, resolve.DefaultOptions())
 		var reads sync.WaitGroup
 		for i := range 4 + runtime.GOMAXPROCS(0) {
-			record := sessions.NewRecord(gjson.Parse(sessionWithSnapshot(fmt.Sprint("lost", i))), nil)
+			record := sessions.NewRecord(gjson.Parse(lostSession(fmt.Sprint("lost", i))), nil)
 			reads.Go(func() {
 				if _, err := reader.Readable(t.Context(), record); !errors.Is(err, processed) {
 					t.Errorf("got %v, want %v", err, processed)
@@ -281,109 +293,168 @@ func TestSnapshotsTakeTurns(t *testing.T) {
 	})
 }
 
-// slow is a store of snapshots that counts its reads. The first one waits.
-type slow struct {
+// gated is a store of snapshots in memory whose reads wait.
+type gated struct {
 	snapshot.Store
-	reads           atomic.Int64
-	started, finish chan struct{}
+	data    []byte
+	reads   atomic.Int64
+	proceed chan struct{}
 }
 
-func (s *slow) Read(ctx context.Context, session types.NamespacedName, key string, parts int, size int64) (io.Reader, error) {
-	if s.reads.Add(1) == 1 {
-		close(s.started)
-		<-s.finish
-	}
-	return s.Store.Read(ctx, session, key, parts, size)
+func (g *gated) Name() string { return v1alpha1.SnapshotStoreChunks }
+
+func (g *gated) Write(_ context.Context, _ types.NamespacedName, _ string, encode func(io.Writer) error) (int, error) {
+	var data bytes.Buffer
+	err := encode(&data)
+	g.data = data.Bytes()
+	return 1, err
 }
 
-// TestSnapshotIsReadOnce: a snapshot that is verified and requested at the same time is read once.
-func TestSnapshotIsReadOnce(t *testing.T) {
-	for name, tc := range map[string]struct {
-		size  int
-		first func(f *fixture, record *sessions.Record) error
-		then  func(f *fixture, record *sessions.Record) error
-	}{
-		"small, verified first":  {1 << 10, (*fixture).verify, (*fixture).request},
-		"small, requested first": {1 << 10, (*fixture).request, (*fixture).verify},
-		"large, requested first": {5 << 20, (*fixture).request, (*fixture).verify},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			store := &slow{Store: snapshot.NewChunkStore(f.client), started: make(chan struct{}), finish: make(chan struct{})}
-			bodies := snapshot.Bodies{Response: output(strings.Repeat("x", tc.size)).Raw}
-			name := types.NamespacedName{Namespace: f.namespace, Name: v1alpha1.ObjectName("t1")}
-			ref, err := snapshot.Write(t.Context(), store, name, bodies)
-			if err != nil {
-				t.Fatal(err)
-			}
-			f.save("t1", "", func(s *v1alpha1.ResponseSession) { s.Spec.Response, s.Spec.Snapshot = nil, ref })
-			f.freeze()
-			f.reader = resolve.NewReader(f.client, snapshot.Stores{store}, f.options)
-			f.resolver = resolve.New(f.view, f.reader, func(*sessions.Record) {}, f.options)
-			record, _ := f.view.Lookup(f.namespace, "t1")
-			var group errgroup.Group
-			group.Go(func() error { return tc.first(f, record) })
-			<-store.started
-			group.Go(func() error { return tc.then(f, record) })
-			close(store.finish)
-			if err := group.Wait(); err != nil {
-				t.Fatal(err)
-			}
-			if got := store.reads.Load(); got != 1 {
-				t.Errorf("the snapshot was read %d times, want once", got)
-			}
-		})
+func (g *gated) Read(ctx context.Context, _ types.NamespacedName, _ string, _ int, _ int64) (io.Reader, error) {
+	g.reads.Add(1)
+	select {
+	case <-g.proceed:
+		return bytes.NewReader(g.data), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 
-func (f *fixture) verify(record *sessions.Record) error {
-	readable, err := f.reader.Readable(f.Context(), record)
+// sharing has a session with a snapshot whose reads wait until proceed is closed.
+type sharing struct {
+	store  *gated
+	client rest.Interface
+	reader *resolve.Reader
+	record *sessions.Record
+}
+
+// newSharing returns one with a snapshot of about a size. The session has more members. It must be called outside of a bubble, whose channels
+// the pools of compressors would keep.
+func newSharing(t *testing.T, size int, more string) *sharing {
+	t.Helper()
+	store := &gated{proceed: make(chan struct{})}
+	close(store.proceed)
+	name := types.NamespacedName{Namespace: "greedy", Name: "t1"}
+	ref, err := snapshot.Write(t.Context(), store, name, snapshot.Bodies{Response: output(strings.Repeat("x", size)).Raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := sessionWithSnapshot(name.Name, ref, more)
+	s := &sharing{
+		store: store, client: clientOf(t, func(string) string { return object }, func() {}), record: sessions.NewRecord(gjson.Parse(object), nil),
+	}
+	s.start()
+	if err := s.request(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// start replaces the reader.
+func (s *sharing) start() {
+	s.reader = resolve.NewReader(s.client, snapshot.Stores{s.store}, resolve.DefaultOptions())
+	s.store.reads.Store(0)
+}
+
+// startGated replaces the reader by one whose reads wait until proceed is closed.
+func (s *sharing) startGated() {
+	s.store.proceed = make(chan struct{})
+	s.start()
+}
+
+func (s *sharing) verify(ctx context.Context) error {
+	readable, err := s.reader.Readable(ctx, s.record)
 	if err == nil && !readable {
 		err = errors.New("the snapshot is unreadable")
 	}
 	return err
 }
 
-func (f *fixture) request(record *sessions.Record) error {
-	history, err := f.resolver.Resolve(f.Context(), f.namespace, record.Turn.ID, 0, resolve.Query{WalkOptions: deep})
-	if err == nil {
-		history.Release()
+func (s *sharing) request(ctx context.Context) error {
+	_, items, err := s.reader.GetID(ctx, s.record.Namespace, s.record.Turn.ID)
+	if err == nil && items == nil {
+		err = errors.New("there are no items")
 	}
 	return err
 }
 
+// TestSnapshotIsReadOnce: a snapshot that is verified for the first time and requested meanwhile is read once, unless that costs others too much.
+func TestSnapshotIsReadOnce(t *testing.T) {
+	const judged = `,"status":{"observedGeneration":1,"conditions":[{"type":"ChainValid","status":"True","reason":"Resolved"}]}`
+	type use = func(*sharing, context.Context) error
+	for name, tc := range map[string]struct {
+		size        int
+		more        string
+		first, then use
+		want        int64
+	}{
+		"verified first":         {1 << 10, "", (*sharing).verify, (*sharing).request, 1},
+		"requested first":        {1 << 10, "", (*sharing).request, (*sharing).verify, 1},
+		"requested twice":        {1 << 10, "", (*sharing).request, (*sharing).request, 1},
+		"large, requested first": {5 << 20, "", (*sharing).request, (*sharing).verify, 1},
+		"large, verified first":  {5 << 20, "", (*sharing).verify, (*sharing).request, 2},
+		"verified again":         {1 << 10, judged, (*sharing).request, (*sharing).verify, 2},
+		"large, verified again":  {5 << 20, judged, (*sharing).request, (*sharing).verify, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSharing(t, tc.size, tc.more)
+			synctest.Test(t, func(t *testing.T) {
+				s.startGated()
+				var group errgroup.Group
+				for _, use := range []use{tc.first, tc.then} {
+					group.Go(func() error { return use(s, t.Context()) })
+					synctest.Wait()
+				}
+				if got := s.store.reads.Load(); got != tc.want {
+					t.Errorf("the snapshot is read %d times, want %d", got, tc.want)
+				}
+				close(s.store.proceed)
+				if err := group.Wait(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestVerifiedAgain: whether a snapshot is still there is not answered from the cache of its items.
+func TestVerifiedAgain(t *testing.T) {
+	s := newSharing(t, 1<<10, "")
+	s.start()
+	for want := int64(1); want <= 2; want++ {
+		if err := s.verify(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.store.reads.Load(); got != want {
+			t.Errorf("the snapshot was read %d times, want %d", got, want)
+		}
+	}
+}
+
 // TestFailedReadIsNotShared: a snapshot whose read was canceled is read again for whoever else waits for it.
 func TestFailedReadIsNotShared(t *testing.T) {
-	f := newFixture(t)
-	store := &slow{Store: snapshot.NewChunkStore(f.client), started: make(chan struct{}), finish: make(chan struct{})}
-	name := types.NamespacedName{Namespace: f.namespace, Name: v1alpha1.ObjectName("t1")}
-	ref, err := snapshot.Write(t.Context(), store, name, snapshot.Bodies{Response: output("x").Raw})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.save("t1", "", func(s *v1alpha1.ResponseSession) { s.Spec.Response, s.Spec.Snapshot = nil, ref })
-	f.freeze()
-	reader := resolve.NewReader(f.client, snapshot.Stores{store}, f.options)
-	record, _ := f.view.Lookup(f.namespace, "t1")
-	ctx, cancel := context.WithCancel(t.Context())
-	var group errgroup.Group
-	group.Go(func() error {
-		if _, err := reader.Readable(ctx, record); !errors.Is(err, context.Canceled) {
-			return fmt.Errorf("got %v, want the error of the context", err)
+	s := newSharing(t, 1<<10, "")
+	synctest.Test(t, func(t *testing.T) {
+		s.startGated()
+		ctx, cancel := context.WithCancel(t.Context())
+		var group errgroup.Group
+		group.Go(func() error {
+			if err := s.verify(ctx); !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("got %v, want the error of the context", err)
+			}
+			return nil
+		})
+		synctest.Wait()
+		group.Go(func() error { return s.request(t.Context()) })
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if got := s.store.reads.Load(); got != 2 {
+			t.Errorf("the snapshot is read %d times, want 2", got)
 		}
-		return nil
-	})
-	<-store.started
-	group.Go(func() error {
-		readable, err := reader.Readable(t.Context(), record)
-		if err == nil && !readable {
-			err = errors.New("the snapshot is unreadable")
+		close(s.store.proceed)
+		if err := group.Wait(); err != nil {
+			t.Error(err)
 		}
-		return err
 	})
-	cancel()
-	close(store.finish)
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
 }

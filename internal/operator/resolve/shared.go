@@ -57,9 +57,11 @@ type sharedReads struct {
 
 // sharedRead is a read in progress. What follows done is valid after it.
 type sharedRead struct {
-	done   chan struct{}
-	items  *chain.Items
-	failed bool // not set if the context of the read was canceled
+	done chan struct{}
+	// items are those that share has read, nil if that failed.
+	items *chain.Items
+	// failed is set if holding.lead has failed to read, unless its context was canceled.
+	failed bool
 }
 
 func newShared(bytes, share int64) *shared {
@@ -92,7 +94,7 @@ func (s *sharedReads) end(key cacheKey, items *chain.Items, failed bool) {
 // share returns the items of the same read in progress or, without one that succeeds, of its own.
 func (s *sharedReads) share(ctx context.Context, key cacheKey, read func() (*chain.Items, error)) (items *chain.Items, err error) {
 	if other := s.begin(key); other == nil {
-		defer func() { s.end(key, items, err != nil) }()
+		defer func() { s.end(key, items, false) }()
 	} else if items, err := other.wait(ctx); items != nil || err != nil {
 		return items, err
 	}
