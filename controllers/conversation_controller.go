@@ -44,6 +44,9 @@ import (
 // conversationWorkers is the number of Conversations that are reconciled at once.
 const conversationWorkers = 8
 
+// conversationUnitBytes is unitBytes for them: there are fewer workers, so each namespace has fewer units.
+const conversationUnitBytes = 32 << 10
+
 // DefaultConversationInterval is the default of ConversationReconciler.Interval.
 const DefaultConversationInterval = 5 * time.Second
 
@@ -130,7 +133,7 @@ func (r *ConversationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 // conversationMark returns the mark of a conversation in the queue. One that its owner has changed is more urgent than one whose head has
 // changed: one turn can be the head of 100,000 conversations, or an ancestor of their heads.
 func conversationMark(record *conversations.Record) fair.Mark {
-	return markOf(&record.Object, !record.HasVerdict)
+	return markOf(&record.Object, !record.HasVerdict, conversationUnitBytes)
 }
 
 // reconcile writes the status, or returns the delay if it must wait.

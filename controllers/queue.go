@@ -33,9 +33,9 @@ import (
 )
 
 // newOrder returns the order of a queue in which the namespaces take turns and share the workers. Objects that are not urgent
-// can use an eighth of the workers.
+// can use an eighth of the workers, but two, so that two namespaces never wait for each other.
 func newOrder(workers int) *fair.Queue[reconcile.Request] {
-	return fair.NewQueue(namespaceOf, workers, max(workers/8, 1))
+	return fair.NewQueue(namespaceOf, workers, min(max(workers/8, 2), workers))
 }
 
 func namespaceOf(r reconcile.Request) string { return r.Namespace }
@@ -44,10 +44,10 @@ func namespaceOf(r reconcile.Request) string { return r.Namespace }
 // several times as long to write.
 const unitBytes = 16 << 10
 
-// markOf returns the mark of an object. One that already has a verdict is less urgent than a new turn, or one that its owner has
+// markOf returns the mark of an object for a queue in which a number of bytes is a unit. One that already has a verdict is less urgent than a new turn, or one that its owner has
 // completed: one request can change it, and with it the verdicts on 100,000 descendants, and so in each of many namespaces.
-func markOf(object *sessions.Object, awaitsVerdict bool) fair.Mark {
-	return fair.Mark{Urgent: awaitsVerdict, Units: int(1 + object.WriteBytes()/unitBytes)}
+func markOf(object *sessions.Object, awaitsVerdict bool, unitBytes int) fair.Mark {
+	return fair.Mark{Urgent: awaitsVerdict, Units: 1 + int(object.WriteBytes())/unitBytes}
 }
 
 // orderedQueue is a workqueue with an order that tracks the items that are processed.

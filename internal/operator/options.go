@@ -57,8 +57,8 @@ type Options struct {
 	// the namespace of the Pod.
 	LeaderElect             bool
 	LeaderElectionNamespace string
-	// ConcurrentReconciles is the number of sessions that are reconciled at once. One namespace alone can use half of them: as many as 16
-	// writers, so that the verdicts keep up with them.
+	// ConcurrentReconciles is the number of sessions that are reconciled at once. One namespace alone can use half of it. With the default, that
+	// is 16, so that the verdicts keep up with 16 writers.
 	ConcurrentReconciles int
 	// Statuses limits the statuses that are written for each namespace.
 	Statuses controllers.StatusLimits
