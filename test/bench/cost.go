@@ -137,7 +137,9 @@ func (b *bench) compareCost(form, size string, payload float64, each, without co
 // cost has bytes of the kube-apiserver's live heap, of etcd's database and of its log, and milliseconds of CPU time of both.
 type cost struct{ heap, etcd, log, cpu float64 }
 
-func (c cost) minus(o cost) cost { return cost{c.heap - o.heap, c.etcd - o.etcd, c.log - o.log, c.cpu - o.cpu} }
+func (c cost) minus(o cost) cost {
+	return cost{c.heap - o.heap, c.etcd - o.etcd, c.log - o.log, c.cpu - o.cpu}
+}
 
 func (c cost) each(n int) cost {
 	return cost{c.heap / float64(n), c.etcd / float64(n), c.log / float64(n), c.cpu / float64(n)}

@@ -90,13 +90,13 @@ func rendered(dir string) (map[string][]byte, error) {
 	}
 	files := map[string][]byte{}
 	page := &strings.Builder{}
-	for i, e := range experiments {
+	for _, e := range experiments {
 		for _, run := range r {
 			measurements := run.of(e.name)
 			if len(measurements) == 0 {
 				continue
 			}
-			if i > 0 {
+			if page.Len() > 0 {
 				page.WriteString("\n")
 			}
 			m := run.Machine

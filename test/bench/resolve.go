@@ -73,22 +73,27 @@ func resolveExperiment(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	static, stop, err := startStatic(ctx, body)
+	port, static, stop, err := startStatic(ctx, body)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
+	if err := b.aggregateStatic(ctx, through, port); err != nil {
+		return err
+	}
 
 	resolved, straight := series{Name: "resolve"}, series{Name: "resolve"}
 	turnByTurn := series{Name: "64 sequential GETs"}
 	oneObject := series{Name: "one GET of one object of that size"}
 	same := series{Name: "a static TLS server of the same bytes"}
+	behind := series{Name: "that server behind the kube-apiserver"}
 	var first series
 	saved := 0
 	again := series{Name: "the same again"}
 	cases := []func() error{
 		timed(&resolved, read(ctx, through, path)), timed(&turnByTurn, sequentialGets), timed(&oneObject, whole),
 		timed(&straight, read(ctx, direct, path)), timed(&same, read(ctx, static, path)),
+		timed(&behind, read(ctx, through, staticPath)),
 		func() error {
 			saved++
 			return b.resolveSaved(ctx, through, fmt.Sprintf("resp_saved_%d", saved), &first, &again)
@@ -97,7 +102,7 @@ func resolveExperiment(ctx context.Context, b *bench) (err error) {
 	if err := interleave(2, cases...); err != nil {
 		return err
 	}
-	for _, s := range []*series{&resolved, &straight, &turnByTurn, &oneObject, &same, &first, &again} {
+	for _, s := range []*series{&resolved, &straight, &turnByTurn, &oneObject, &same, &behind, &first, &again} {
 		s.Samples = nil // these rounds only warm up connections and caches
 	}
 	err = interleave(5*b.rounds, cases...)
@@ -107,6 +112,7 @@ func resolveExperiment(ctx context.Context, b *bench) (err error) {
 	const what = "resolve 64 turns of 4 KiB"
 	b.compare(what+" through the kube-apiserver", "ms", resolved, turnByTurn, atMost(0.05))
 	b.compare(what+" through the kube-apiserver", "ms", resolved, oneObject, atMost(0.4))
+	b.compare(what+" through the kube-apiserver", "ms", resolved, behind, nil)
 	b.compare(what+" directly", "ms", straight, same, atMost(1.3))
 	b.compare("resolve 16 turns, the last one just saved, through the kube-apiserver", "ms", first, again, atMost(1.2))
 	return b.byLength(ctx, direct)

@@ -20,14 +20,18 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"testing/fstest"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/catena-dev/catena/internal/manifests"
 )
 
 // The files that a static server reads and writes in its directory.
@@ -36,24 +40,65 @@ const (
 	staticCA   = "ca.pem"
 )
 
-// startStatic starts a process that serves a body over TLS and HTTP/2, as the operator does, and returns a client of it.
-func startStatic(ctx context.Context, body []byte) (client rest.Interface, stop func() error, err error) {
+// staticPath is where the kube-apiserver has the static server, as an aggregated API that the Pods of the namespace "bench" may read.
+const staticPath = "/apis/static.bench/v1/namespaces/bench/bodies/body"
+
+// staticAPI registers it. The Service leads to this machine.
+const staticAPI = `apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1.static.bench}
+spec:
+  group: static.bench
+  version: v1
+  groupPriorityMinimum: 1000
+  versionPriority: 100
+  insecureSkipTLSVerify: true
+  service: {namespace: catena-system, name: catena-resolve, port: %s}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {namespace: bench, name: static}
+rules:
+- {apiGroups: [static.bench], resources: [bodies], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {namespace: bench, name: static}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: static}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:serviceaccounts:bench"}
+`
+
+// aggregateStatic makes the kube-apiserver proxy staticPath to a port of this machine, and waits until a client can read it.
+func (b *bench) aggregateStatic(ctx context.Context, client rest.Interface, port string) error {
+	objects, err := manifests.Read(fstest.MapFS{"api/static.yaml": {Data: fmt.Appendf(nil, staticAPI, port)}}, "api")
+	if err != nil {
+		return err
+	}
+	if err := manifests.Apply(ctx, b.env.Client, objects...); err != nil {
+		return err
+	}
+	return untilReady(ctx, read(ctx, client, staticPath))
+}
+
+// startStatic starts a process that serves a body over TLS and HTTP/2, as the operator does, and returns its port and a client of it.
+func startStatic(ctx context.Context, body []byte) (port string, client rest.Interface, stop func() error, err error) {
 	dir, err := os.MkdirTemp("", "catena-bench-")
 	if err != nil {
-		return nil, nil, err
+		return "", nil, nil, err
 	}
 	program, err := os.Executable()
 	if err != nil {
-		return nil, nil, err
+		return "", nil, nil, err
 	}
 	if err := os.WriteFile(filepath.Join(dir, staticBody), body, 0o600); err != nil {
-		return nil, nil, err
+		return "", nil, nil, err
 	}
 	port, stopServer, err := startServer(dir, func(port string) *exec.Cmd {
 		return exec.Command(program, "-static="+dir, "-address="+net.JoinHostPort("127.0.0.1", port))
 	})
 	if err != nil {
-		return nil, nil, err
+		return "", nil, nil, err
 	}
 	err = untilReady(ctx, func() (err error) {
 		client, err = directClient("https://"+net.JoinHostPort("127.0.0.1", port), filepath.Join(dir, staticCA), "")
@@ -63,7 +108,7 @@ func startStatic(ctx context.Context, body []byte) (client rest.Interface, stop 
 		_, err = client.Get().AbsPath("/").DoRaw(ctx)
 		return err
 	})
-	return client, func() error { return errors.Join(stopServer(), os.RemoveAll(dir)) }, err
+	return port, client, func() error { return errors.Join(stopServer(), os.RemoveAll(dir)) }, err
 }
 
 // serveStatic serves the body in a directory until the process ends, and writes its CA there.
