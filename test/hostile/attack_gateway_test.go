@@ -235,16 +235,17 @@ func largeStreams(a *arena, size int) (hostile, harmless request) {
 	return a.streams(body + fmt.Sprintf(`,"previous_response_id":%q}`, last)), a.streams(body + "}")
 }
 
-// streams returns a request for a stream that does not end, which the client leaves after holdFor.
+// streams returns a request for a stream that does not end, which the client leaves holdFor after it has begun.
 func (a *arena) streams(body string) request {
 	return func(ctx context.Context, _ int) (string, int, error) {
-		streamCtx, cancel := context.WithTimeout(ctx, holdFor)
+		streamCtx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		response, err := a.gateway.do(streamCtx, a.attacker.namespace, http.MethodPost, "/v1/responses", body)
 		if err != nil {
 			return "", 1, err
 		}
 		defer func() { _ = response.Body.Close() }()
+		defer time.AfterFunc(holdFor, cancel).Stop()
 		if response.StatusCode != http.StatusOK {
 			answer, _, err := readAnswer(response)
 			return answer, 1, err
