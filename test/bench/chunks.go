@@ -86,7 +86,7 @@ func chunksExperiment(ctx context.Context, b *bench) error {
 	b.compare(what+": CPU time of kube-apiserver and etcd", "ms", metadata.series(metadata.cpu), whole.series(whole.cpu), nil)
 	b.compare(what+": sent by etcd", "MiB", metadata.series(metadata.fromEtcd), whole.series(whole.fromEtcd), nil)
 	b.compare(what+": sent by the kube-apiserver", "MiB", metadata.series(metadata.sent), whole.series(whole.sent), nil)
-	b.figure("memory of the kube-apiserver for each byte in chunks", "bytes", atMost(10), (full-empty)/stored)
+	b.figure("memory of the kube-apiserver for each byte in chunks", "bytes", atMost(4), (full-empty)/stored)
 	return nil
 }
 

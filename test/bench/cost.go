@@ -117,7 +117,7 @@ func (b *bench) compareCost(form, size string, payload float64, each, without co
 	if form == packed {
 		heapGoal = atMost(1.15)
 		b.figure(fmt.Sprintf("etcd's database for a turn of %s, %s", size, form), "KiB", atMost(6), each.etcd/1024)
-		b.figure(fmt.Sprintf("bytes in etcd's log for each byte of a turn of %s, %s", size, form), "", atMost(2.3), each.log/payload)
+		b.figure(fmt.Sprintf("bytes in etcd's log for each byte of a turn of %s, %s", size, form), "", atMost(2), each.log/payload)
 	}
 	for _, c := range []struct {
 		name, unit   string

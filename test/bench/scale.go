@@ -69,10 +69,8 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 		}
 		restart.addTime(ready.Sub(started))
 		// The operator is idle, so it has no reason to write anything.
-		select {
-		case <-time.After(idleFor):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := idle(ctx); err != nil {
+			return err
 		}
 		bytes, err := residentBytes(b.operator.PID())
 		if err != nil {
@@ -88,6 +86,10 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 	if err := interleave(min(b.rounds, 3), restartOperator, timed(&listing, listAll)); err != nil {
 		return err
 	}
+	used, err := b.idleReplicas(ctx)
+	if err != nil {
+		return err
+	}
 	after, err := b.versions(ctx)
 	if err != nil {
 		return err
@@ -101,7 +103,47 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 	b.compare(fmt.Sprintf("restart to ready with %d sessions of 8 KiB", b.sessions), "ms", restart, listing, atMost(1))
 	b.figure(fmt.Sprintf("resident memory of the operator with %d sessions", b.sessions), "MiB", atMost(150), resident/(1<<20))
 	b.figure(fmt.Sprintf("objects written by %d restarts, each with %s idle", len(restart.Samples), idleFor), "", atMost(0), float64(writes))
+	b.figure(fmt.Sprintf("CPU of each of two idle replicas with %d sessions", b.sessions), "% of a core", atMost(1), used...)
 	return nil
+}
+
+// idle waits for idleFor.
+func idle(ctx context.Context) error {
+	select {
+	case <-time.After(idleFor):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// idleReplicas starts a second replica of the operator, and returns what both use while they are idle, in percent of a core.
+func (b *bench) idleReplicas(ctx context.Context) (used []float64, err error) {
+	replica, err := b.env.StartOperator(ctx, operatorOptions)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, replica.Stop()) }()
+	if err := idle(ctx); err != nil { // until the memory of the first list has been collected
+		return nil, err
+	}
+	pids := []int{b.operator.PID(), replica.PID()}
+	before, err := usage(pids...)
+	if err != nil {
+		return nil, err
+	}
+	if err := idle(ctx); err != nil {
+		return nil, err
+	}
+	after, err := usage(pids...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range after {
+		used = append(used, 100*(after[i].cpu-before[i].cpu)/float64(idleFor.Milliseconds()))
+	}
+	b.logf("idle replicas use %.2f %% of a core", used)
+	return used, nil
 }
 
 // versions returns the resource version of each session and event.
