@@ -44,7 +44,8 @@ import (
 // conversationWorkers is the number of Conversations that are reconciled at once.
 const conversationWorkers = 8
 
-// conversationUnitBytes is unitBytes for them: there are fewer workers, so each namespace has fewer units.
+// conversationUnitBytes is the size of a Conversation that counts as one unit. It is larger than sessionUnitBytes: with fewer workers, a
+// namespace's share has fewer units.
 const conversationUnitBytes = 32 << 10
 
 // DefaultConversationInterval is the default of ConversationReconciler.Interval.

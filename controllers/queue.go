@@ -33,19 +33,20 @@ import (
 )
 
 // newOrder returns the order of a queue in which the namespaces take turns and share the workers. Objects that are not urgent
-// can use an eighth of the workers, but two, so that two namespaces never wait for each other.
+// can use an eighth of the workers, and at least two if there are as many, so that one namespace alone does not use all of these.
 func newOrder(workers int) *fair.Queue[reconcile.Request] {
 	return fair.NewQueue(namespaceOf, workers, min(max(workers/8, 2), workers))
 }
 
 func namespaceOf(r reconcile.Request) string { return r.Namespace }
 
-// unitBytes is the size of an object that counts as one unit. The status of one of several times that size takes the API server
+// sessionUnitBytes is the size of a session that counts as one unit. The status of one of several times that size takes the API server
 // several times as long to write.
-const unitBytes = 16 << 10
+const sessionUnitBytes = 16 << 10
 
-// markOf returns the mark of an object for a queue in which a number of bytes is a unit. One that already has a verdict is less urgent than a new turn, or one that its owner has
-// completed: one request can change it, and with it the verdicts on 100,000 descendants, and so in each of many namespaces.
+// markOf returns the mark of an object. Each unitBytes of it count as a unit. One that already has a verdict is less urgent than a new
+// turn, or one that its owner has completed: one request can change it, and with it the verdicts on 100,000 descendants, and so in each
+// of many namespaces.
 func markOf(object *sessions.Object, awaitsVerdict bool, unitBytes int) fair.Mark {
 	return fair.Mark{Urgent: awaitsVerdict, Units: 1 + int(object.WriteBytes())/unitBytes}
 }

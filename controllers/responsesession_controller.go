@@ -163,7 +163,7 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 		if current, found := r.View.Get(req.Namespace, req.Name); found { // its owner may have changed it meanwhile
 			record = current
 		}
-		r.order.Mark(req, markOf(&record.Object, record.AwaitsVerdict(), unitBytes))
+		r.order.Mark(req, markOf(&record.Object, record.AwaitsVerdict(), sessionUnitBytes))
 	}
 	return result, err
 }

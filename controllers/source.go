@@ -51,7 +51,7 @@ func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingI
 				continue // as almost all after a restart, and each after its own status has been written
 			}
 			if found {
-				s.order.Mark(request(namespace, name), markOf(&verdict.Record.Object, verdict.Record.AwaitsVerdict(), unitBytes))
+				s.order.Mark(request(namespace, name), markOf(&verdict.Record.Object, verdict.Record.AwaitsVerdict(), sessionUnitBytes))
 			}
 			queue.Add(request(namespace, name))
 		}

@@ -133,6 +133,7 @@ func main() {
 		if err := b.run(ctx, e); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", e.name, err)
 			failed = true
+			continue // a part of the results would replace all of an earlier run
 		}
 		all.Measurements = append(all.Measurements, b.measurements...)
 	}

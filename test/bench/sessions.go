@@ -53,7 +53,7 @@ func setOwner(session *v1alpha1.ResponseSession, parent types.UID) {
 	}}
 }
 
-// readOwner sets the owner of a session after it has read its metadata.
+// readOwner reads the metadata of a session's parent, if it has one, and makes it the owner of the session.
 func (b *bench) readOwner(ctx context.Context, session *v1alpha1.ResponseSession) error {
 	if session.Spec.PreviousResponseID == "" {
 		return nil

@@ -40,10 +40,10 @@ const (
 	staticCA   = "ca.pem"
 )
 
-// staticPath is where the kube-apiserver has the static server, as an aggregated API that the Pods of the namespace "bench" may read.
+// staticPath is where the kube-apiserver has the static server, as an aggregated API that the service accounts of the namespace "bench" may read.
 const staticPath = "/apis/static.bench/v1/namespaces/bench/bodies/body"
 
-// staticAPI registers it. The Service leads to this machine.
+// staticAPI registers it. The test environment makes the Service lead to this machine.
 const staticAPI = `apiVersion: apiregistration.k8s.io/v1
 kind: APIService
 metadata: {name: v1.static.bench}

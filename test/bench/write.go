@@ -64,24 +64,20 @@ func writeExperiment(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		logBefore, err := b.env.EtcdLogBytes(ctx)
+		var start, saved, done time.Time
+		bytes, err := b.logged(ctx, func() error {
+			start = time.Now()
+			if err := b.fill(ctx, namespace, writeChains, writeTurnsInChain, writeSize); err != nil {
+				return err
+			}
+			saved = time.Now()
+			defer func() { done = time.Now() }()
+			return b.waitForNone(ctx, v1alpha1.ResponseSessionKind, namespace, "status.rootResponseID=")
+		})
 		if err != nil {
 			return err
 		}
-		start := time.Now()
-		if err := b.fill(ctx, namespace, writeChains, writeTurnsInChain, writeSize); err != nil {
-			return err
-		}
-		saved := time.Now()
-		if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, namespace, "status.rootResponseID="); err != nil {
-			return err
-		}
-		done := time.Now()
 		after, err := b.revision(ctx)
-		if err != nil {
-			return err
-		}
-		logAfter, err := b.env.EtcdLogBytes(ctx)
 		if err != nil {
 			return err
 		}
@@ -89,7 +85,7 @@ func writeExperiment(ctx context.Context, b *bench) error {
 			reconciled.add(turns / done.Sub(start).Seconds())
 			lag.addTime(done.Sub(saved))
 			writes.add(float64(after-before) / turns)
-			logged.add(float64(logAfter-logBefore) / (turns * writeSize))
+			logged.add(bytes / (turns * writeSize))
 			b.logf("%.0f turns/s, last verdict after %s, %.2f writes per turn", turns/done.Sub(start).Seconds(), done.Sub(saved), float64(after-before)/turns)
 		}
 		return b.stopAndClear(ctx, namespace)
@@ -100,22 +96,18 @@ func writeExperiment(ctx context.Context, b *bench) error {
 		if err := b.createNamespace(ctx, namespace); err != nil {
 			return err
 		}
-		logBefore, err := b.env.EtcdLogBytes(ctx)
-		if err != nil {
-			return err
-		}
-		start := time.Now()
-		if err := b.fillWithStatus(ctx, namespace); err != nil {
-			return err
-		}
-		took := time.Since(start)
-		logAfter, err := b.env.EtcdLogBytes(ctx)
+		var took time.Duration
+		bytes, err := b.logged(ctx, func() error {
+			start := time.Now()
+			defer func() { took = time.Since(start) }()
+			return b.fillWithStatus(ctx, namespace)
+		})
 		if err != nil {
 			return err
 		}
 		if warm {
 			plain.add(turns / took.Seconds())
-			plainLogged.add(float64(logAfter-logBefore) / (turns * writeSize))
+			plainLogged.add(bytes / (turns * writeSize))
 			b.logf("%.0f turns/s plain", turns/took.Seconds())
 		}
 		return b.clear(ctx, namespace)
@@ -134,6 +126,19 @@ func writeExperiment(ctx context.Context, b *bench) error {
 	b.figure(log, "", atMost(2.3), logged.Samples...)
 	b.compare(log, "", logged, plainLogged, nil)
 	return nil
+}
+
+// logged returns the bytes that etcd writes to its log during work.
+func (b *bench) logged(ctx context.Context, work func() error) (float64, error) {
+	before, err := b.env.EtcdLogBytes(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := work(); err != nil {
+		return 0, err
+	}
+	after, err := b.env.EtcdLogBytes(ctx)
+	return float64(after - before), err
 }
 
 func (b *bench) stopAndClear(ctx context.Context, namespace string) error {

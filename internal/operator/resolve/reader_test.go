@@ -381,6 +381,7 @@ func (s *sharing) request(ctx context.Context) error {
 // TestSnapshotIsReadOnce: a snapshot that is verified for the first time and requested meanwhile is read once, unless that costs others too much.
 func TestSnapshotIsReadOnce(t *testing.T) {
 	const judged = `,"status":{"observedGeneration":1,"conditions":[{"type":"ChainValid","status":"True","reason":"Resolved"}]}`
+	const reported = `,"status":{"conditions":[{"type":"SnapshotReadable","status":"False","reason":"Unreadable","observedGeneration":1}]}`
 	type use = func(*sharing, context.Context) error
 	for name, tc := range map[string]struct {
 		size        int
@@ -393,6 +394,7 @@ func TestSnapshotIsReadOnce(t *testing.T) {
 		"requested twice":        {1 << 10, "", (*sharing).request, (*sharing).request, 1},
 		"large, requested first": {5 << 20, "", (*sharing).request, (*sharing).verify, 1},
 		"large, verified first":  {5 << 20, "", (*sharing).verify, (*sharing).request, 2},
+		"reported as gone":       {1 << 10, reported, (*sharing).request, (*sharing).verify, 2},
 		"verified again":         {1 << 10, judged, (*sharing).request, (*sharing).verify, 2},
 		"large, verified again":  {5 << 20, judged, (*sharing).request, (*sharing).verify, 2},
 	} {

@@ -49,7 +49,7 @@ type heldTurn struct {
 	queries int
 }
 
-// sharedReads are reads for which others of the same wait. The zero value is ready for use, and safe for concurrent use.
+// sharedReads are the reads in progress, so that whoever needs the same can wait for one. The zero value is ready for use, and safe for concurrent use.
 type sharedReads struct {
 	mu    sync.Mutex
 	reads map[cacheKey]*sharedRead
@@ -68,7 +68,7 @@ func newShared(bytes, share int64) *shared {
 	return &shared{bytes: fair.NewCappedBudget(bytes, share), share: share, turns: map[cacheKey]*heldTurn{}}
 }
 
-// begin returns the read of a turn that is in progress. If it returns nil, the caller must read the turn, and then call end.
+// begin returns the same read if it is in progress. If it returns nil, the caller must read, and then call end.
 func (s *sharedReads) begin(key cacheKey) *sharedRead {
 	s.mu.Lock()
 	defer s.mu.Unlock()
