@@ -33,7 +33,7 @@ import (
 )
 
 // newOrder returns the order of a queue in which the namespaces take turns and share the workers. Objects that are not urgent
-// can use an eighth of the workers, and at least two if there are as many, so that one namespace alone does not use all of these.
+// can use an eighth of the workers, but at least two if there are that many, so that one namespace cannot occupy all of them.
 func newOrder(workers int) *fair.Queue[reconcile.Request] {
 	return fair.NewQueue(namespaceOf, workers, min(max(workers/8, 2), workers))
 }
@@ -44,7 +44,7 @@ func namespaceOf(r reconcile.Request) string { return r.Namespace }
 // several times as long to write.
 const sessionUnitBytes = 16 << 10
 
-// markOf returns the mark of an object. Each unitBytes of it count as a unit. One that already has a verdict is less urgent than a new
+// markOf returns the mark of an object, which counts as one more unit for each unitBytes of its size. One that already has a verdict is less urgent than a new
 // turn, or one that its owner has completed: one request can change it, and with it the verdicts on 100,000 descendants, and so in each
 // of many namespaces.
 func markOf(object *sessions.Object, awaitsVerdict bool, unitBytes int) fair.Mark {

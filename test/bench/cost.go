@@ -223,7 +223,7 @@ func (b *bench) jsonForm(bodies []store.Session) func(context.Context, string) e
 			turn := bodies[n%len(bodies)]
 			session := testsession.Make(namespace, id).After(previous).Obj()
 			session.Spec.Request, session.Spec.Response = &runtime.RawExtension{Raw: turn.Request}, &runtime.RawExtension{Raw: turn.Response}
-			if err := b.readOwner(ctx, session); err != nil {
+			if err := b.readOwner(ctx, session, ""); err != nil {
 				return err
 			}
 			return b.env.Client.Create(ctx, session)

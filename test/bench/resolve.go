@@ -44,7 +44,7 @@ func resolveExperiment(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	for _, turns := range []int{1, savedTurns - 1, 16, resolveTurns, 256, 1024} {
-		if err := b.createChain(ctx, "bench", fmt.Sprintf("n%d", turns), turns, resolveSize); err != nil {
+		if err := b.createChain(ctx, "bench", fmt.Sprintf("n%d", turns), turns, resolveSize, knownOwner); err != nil {
 			return err
 		}
 	}

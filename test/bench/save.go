@@ -168,7 +168,9 @@ func saveExperiment(ctx context.Context, b *bench) error {
 		rate(&cluster, through(func(namespace string) (*store.Store, error) {
 			return kube.Open(ctx, kube.Options{Config: b.env.Config, Namespace: namespace})
 		})),
-		rate(&reading, func(namespace string) error { return b.fillReading(ctx, namespace) }),
+		rate(&reading, func(namespace string) error {
+			return b.fillWith(ctx, namespace, saveChains, saveTurnsInChain, writeSize, b.readOwner)
+		}),
 		rate(&knowing, func(namespace string) error {
 			return b.fill(ctx, namespace, saveChains, saveTurnsInChain, writeSize)
 		}),
@@ -188,26 +190,4 @@ func saveExperiment(ctx context.Context, b *bench) error {
 	b.compare("save with store/sqlite, 16 writers", "turns/s", file, cluster, nil)
 	b.compare("save with store/memory, 16 writers", "turns/s", process, cluster, nil)
 	return nil
-}
-
-// fillReading is fill, but reads the UID of each parent first.
-func (b *bench) fillReading(ctx context.Context, namespace string) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for c := range saveChains {
-		group.Go(func() error {
-			previous := ""
-			for t := range saveTurnsInChain {
-				session := turn(namespace, fmt.Sprintf("resp_c%d_%d", c, t), previous, writeSize)
-				if err := b.readOwner(ctx, session); err != nil {
-					return err
-				}
-				if err := b.env.Client.Create(ctx, session); err != nil {
-					return err
-				}
-				previous = session.Spec.ResponseID
-			}
-			return nil
-		})
-	}
-	return group.Wait()
 }

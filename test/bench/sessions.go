@@ -53,8 +53,14 @@ func setOwner(session *v1alpha1.ResponseSession, parent types.UID) {
 	}}
 }
 
-// readOwner reads the metadata of a session's parent, if it has one, and makes it the owner of the session.
-func (b *bench) readOwner(ctx context.Context, session *v1alpha1.ResponseSession) error {
+// knownOwner is an ownFunc for a client that knows the UID of the parent.
+func knownOwner(_ context.Context, session *v1alpha1.ResponseSession, parent types.UID) error {
+	setOwner(session, parent)
+	return nil
+}
+
+// readOwner is an ownFunc for a client that reads the metadata of the parent.
+func (b *bench) readOwner(ctx context.Context, session *v1alpha1.ResponseSession, _ types.UID) error {
 	if session.Spec.PreviousResponseID == "" {
 		return nil
 	}
@@ -75,22 +81,32 @@ func (b *bench) createNamespace(ctx context.Context, name string) error {
 	return b.env.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
-// fill creates conversations, with several writers.
+// ownFunc sets the owner of a session, whose parent has a UID.
+type ownFunc func(ctx context.Context, session *v1alpha1.ResponseSession, parent types.UID) error
+
+// fill creates conversations, with several writers that know the UID of each parent.
 func (b *bench) fill(ctx context.Context, namespace string, conversations, turns, size int) error {
+	return b.fillWith(ctx, namespace, conversations, turns, size, knownOwner)
+}
+
+// fillWith is fill for writers that set the owners of turns themselves.
+func (b *bench) fillWith(ctx context.Context, namespace string, conversations, turns, size int, own ownFunc) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for c := range conversations {
-		group.Go(func() error { return b.createChain(ctx, namespace, fmt.Sprintf("c%d", c), turns, size) })
+		group.Go(func() error { return b.createChain(ctx, namespace, fmt.Sprintf("c%d", c), turns, size, own) })
 	}
 	return group.Wait()
 }
 
-func (b *bench) createChain(ctx context.Context, namespace, name string, turns, size int) error {
+func (b *bench) createChain(ctx context.Context, namespace, name string, turns, size int, own ownFunc) error {
 	var previous string
 	var uid types.UID
 	for t := range turns {
 		session := turn(namespace, fmt.Sprintf("resp_%s_%05d", name, t), previous, size)
-		setOwner(session, uid)
+		if err := own(ctx, session, uid); err != nil {
+			return err
+		}
 		if err := b.env.Client.Create(ctx, session); err != nil {
 			return err
 		}

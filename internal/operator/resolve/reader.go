@@ -82,7 +82,7 @@ type Reader struct {
 	minBytes int64
 	// turns are the processors, by namespace: large bodies are decompressed and turned into items in turns.
 	turns *fair.Budget
-	// reading are the snapshots that are being read. A turn that has just been saved is often verified and requested at the same time.
+	// reading tracks the reads of snapshots: a turn that has just been saved is often verified and requested at the same time.
 	reading sharedReads
 }
 
@@ -197,7 +197,8 @@ func (r *Reader) getObject(ctx context.Context, namespace, name string) (*sessio
 	return record, items, nil
 }
 
-// flatten is a readFunc that keeps the items. Unless some of the snapshot may be gone, it waits if the same snapshot is being read already.
+// flatten is a readFunc that adds the items to the cache. If the same snapshot is already being read, it waits for that read, unless parts of
+// the snapshot may be gone.
 func (r *Reader) flatten(ctx context.Context, record *sessions.Record) (*chain.Items, error) {
 	read := func() (*chain.Items, error) {
 		items, err := r.readSnapshot(ctx, record, chain.Flatten)
@@ -215,9 +216,9 @@ func (r *Reader) flatten(ctx context.Context, record *sessions.Record) (*chain.I
 // mayBeGone reports whether a replica has failed to read the snapshot of a session.
 func mayBeGone(record *sessions.Record) bool { return record.Reported() == record.Generation }
 
-// verify is a readFunc for the verdict on a session. The first verdict may use a read for a request that is in progress, and bodies of up to
-// 4 MiB are kept for such requests: copying larger ones would delay other namespaces, and the next request may reach another replica. A
-// session that has a verdict is verified because parts of its snapshot may be gone, so they are read.
+// verify is a readFunc for the verdict on a session. For the first verdict, it uses the read of a request that is in progress. It caches the
+// items of up to 4 MiB for later requests, but not of more: copying them would delay other namespaces, and the next request may reach another
+// replica. A session that has a verdict is verified again because parts of its snapshot may be gone, so verify always reads them.
 func (r *Reader) verify(ctx context.Context, record *sessions.Record) (*chain.Items, error) {
 	const small = 4<<20 + snapshot.Overhead
 	if !record.HasVerdict && !mayBeGone(record) {

@@ -328,8 +328,8 @@ type sharing struct {
 	record *sessions.Record
 }
 
-// newSharing returns one with a snapshot of about a size. The session has more members. It must be called outside of a bubble, whose channels
-// the pools of compressors would keep.
+// newSharing returns a session whose snapshot has about size bytes. More is added to its JSON. Call it outside a synctest bubble: the pools of
+// compressors outlive the bubble and must not hold its channels.
 func newSharing(t *testing.T, size int, more string) *sharing {
 	t.Helper()
 	store := &gated{proceed: make(chan struct{})}
@@ -350,13 +350,13 @@ func newSharing(t *testing.T, size int, more string) *sharing {
 	return s
 }
 
-// start replaces the reader.
+// start replaces the reader with a new one, and resets the count of reads.
 func (s *sharing) start() {
 	s.reader = resolve.NewReader(s.client, snapshot.Stores{s.store}, resolve.DefaultOptions())
 	s.store.reads.Store(0)
 }
 
-// startGated replaces the reader by one whose reads wait until proceed is closed.
+// startGated is start for reads that wait until proceed is closed.
 func (s *sharing) startGated() {
 	s.store.proceed = make(chan struct{})
 	s.start()
@@ -419,7 +419,7 @@ func TestSnapshotIsReadOnce(t *testing.T) {
 	}
 }
 
-// TestVerifiedAgain: whether a snapshot is still there is not answered from the cache of its items.
+// TestVerifiedAgain: a verification reads the snapshot, even if its items are cached.
 func TestVerifiedAgain(t *testing.T) {
 	s := newSharing(t, 1<<10, "")
 	s.start()
@@ -433,7 +433,7 @@ func TestVerifiedAgain(t *testing.T) {
 	}
 }
 
-// TestFailedReadIsNotShared: a snapshot whose read was canceled is read again for whoever else waits for it.
+// TestFailedReadIsNotShared: if the read of a snapshot is canceled, a caller that waits for it reads the snapshot itself.
 func TestFailedReadIsNotShared(t *testing.T) {
 	s := newSharing(t, 1<<10, "")
 	synctest.Test(t, func(t *testing.T) {

@@ -49,7 +49,8 @@ type heldTurn struct {
 	queries int
 }
 
-// sharedReads are the reads in progress, so that whoever needs the same can wait for one. The zero value is ready for use, and safe for concurrent use.
+// sharedReads tracks the reads in progress, so that callers that need the same items wait for one read. The zero value is ready to use. It is
+// safe for concurrent use.
 type sharedReads struct {
 	mu    sync.Mutex
 	reads map[cacheKey]*sharedRead
@@ -68,7 +69,7 @@ func newShared(bytes, share int64) *shared {
 	return &shared{bytes: fair.NewCappedBudget(bytes, share), share: share, turns: map[cacheKey]*heldTurn{}}
 }
 
-// begin returns the same read if it is in progress. If it returns nil, the caller must read, and then call end.
+// begin returns the read in progress for a key. If there is none, it returns nil, and the caller must read and then call end.
 func (s *sharedReads) begin(key cacheKey) *sharedRead {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +92,7 @@ func (s *sharedReads) end(key cacheKey, items *chain.Items, failed bool) {
 	delete(s.reads, key)
 }
 
-// share returns the items of the same read in progress or, without one that succeeds, of its own.
+// share waits for a read in progress and returns its items. If there is none, or if it fails, share calls read.
 func (s *sharedReads) share(ctx context.Context, key cacheKey, read func() (*chain.Items, error)) (items *chain.Items, err error) {
 	if other := s.begin(key); other == nil {
 		defer func() { s.end(key, items, false) }()
@@ -101,7 +102,7 @@ func (s *sharedReads) share(ctx context.Context, key cacheKey, read func() (*cha
 	return read()
 }
 
-// await returns the items of the read in progress, or nil if there is none or it fails.
+// await waits for a read in progress and returns its items. It returns nil if there is no such read, or if it fails.
 func (s *sharedReads) await(ctx context.Context, key cacheKey) (*chain.Items, error) {
 	s.mu.Lock()
 	other := s.reads[key]
