@@ -19,7 +19,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,8 +45,13 @@ const (
 
 // costExperiment measures what a session with a verdict costs the cluster, for each form in which its bodies can be stored: the live
 // heap of the kube-apiserver, which keeps the latest versions of objects, the size of etcd's database after a compaction, what etcd writes
-// to its log, and the CPU time of both to save it and to write its verdict.
-func costExperiment(ctx context.Context, b *bench) error {
+// to its log, what each replica of the operator is sent, and the CPU time of the kube-apiserver and etcd to save it and to write its verdict.
+func costExperiment(ctx context.Context, b *bench) (err error) {
+	bucket, stop, err := b.startBucket(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
 	bodies, err := b.agentTurns(costTurns, costSize)
 	if err != nil {
 		return err
@@ -54,11 +61,12 @@ func costExperiment(ctx context.Context, b *bench) error {
 		name string
 		save func(ctx context.Context, namespace string) error
 	}{
-		{"warm-up", b.libraryForm(bodies, 0)},
-		{none, b.libraryForm([]store.Session{{Status: store.StatusCompleted}}, 0)},
-		{packed, b.libraryForm(bodies, 0)},
+		{"warm-up", b.libraryForm(bodies, kube.Options{})},
+		{none, b.libraryForm([]store.Session{{Status: store.StatusCompleted}}, kube.Options{})},
+		{packed, b.libraryForm(bodies, kube.Options{})},
 		{"as JSON", b.jsonForm(bodies)},
-		{"in a chunk", b.libraryForm(bodies, -1)},
+		{"in a chunk", b.libraryForm(bodies, kube.Options{InlineBytes: -1})},
+		{"in a bucket", b.libraryForm(bodies, kube.Options{InlineBytes: -1, SnapshotStore: bucket})},
 	}
 	var without, withoutOld cost
 	before, err := b.cost(ctx)
@@ -72,6 +80,10 @@ func costExperiment(ctx context.Context, b *bench) error {
 		if err := b.createNamespace(ctx, namespace); err != nil {
 			return err
 		}
+		watched, err := b.watchSessions(ctx, namespace)
+		if err != nil {
+			return err
+		}
 		if err := form.save(ctx, namespace); err != nil {
 			return fmt.Errorf("%s: %w", form.name, err)
 		}
@@ -82,14 +94,15 @@ func costExperiment(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
+		after.watch = before.watch + watched()
 		each := after.minus(before).each(b.stored)
 		settled, err := b.costAfterRestart(ctx)
 		if err != nil {
 			return err
 		}
 		old := settled.minus(before).each(b.stored)
-		b.logf("%s: %.1f KiB of heap, %.1f KiB long after, %.1f KiB in etcd, %.1f KiB in its log, %.1f ms of CPU",
-			form.name, each.heap/1024, old.heap/1024, each.etcd/1024, each.log/1024, each.cpu)
+		b.logf("%s: %.1f KiB of heap, %.1f KiB long after, %.1f KiB in etcd, %.1f KiB in its log, %.1f KiB sent, %.1f ms of CPU",
+			form.name, each.heap/1024, old.heap/1024, each.etcd/1024, each.log/1024, each.watch/1024, each.cpu)
 		switch {
 		case form.name == none:
 			without, withoutOld = each, old
@@ -127,6 +140,7 @@ func (b *bench) compareCost(form, size string, payload float64, each, without co
 		{"heap of the kube-apiserver", "KiB", each.heap / 1024, without.heap / 1024, heapGoal},
 		{"etcd's database", "KiB", each.etcd / 1024, without.etcd / 1024, nil},
 		{"etcd's log", "KiB", each.log / 1024, without.log / 1024, nil},
+		{"sent to each replica of the operator", "KiB", each.watch / 1024, without.watch / 1024, nil},
 		{"CPU time of kube-apiserver and etcd", "ms", each.cpu, without.cpu, nil},
 	} {
 		b.compare(fmt.Sprintf("%s for a turn of %s, %s", c.name, size, form), c.unit,
@@ -134,15 +148,41 @@ func (b *bench) compareCost(form, size string, payload float64, each, without co
 	}
 }
 
-// cost has bytes of the kube-apiserver's live heap, of etcd's database and of its log, and milliseconds of CPU time of both.
-type cost struct{ heap, etcd, log, cpu float64 }
+// cost has bytes of the kube-apiserver's live heap, of etcd's database, of its log and of a watch, and milliseconds of CPU time of the
+// kube-apiserver and etcd.
+type cost struct{ heap, etcd, log, watch, cpu float64 }
 
 func (c cost) minus(o cost) cost {
-	return cost{c.heap - o.heap, c.etcd - o.etcd, c.log - o.log, c.cpu - o.cpu}
+	return cost{c.heap - o.heap, c.etcd - o.etcd, c.log - o.log, c.watch - o.watch, c.cpu - o.cpu}
 }
 
 func (c cost) each(n int) cost {
-	return cost{c.heap / float64(n), c.etcd / float64(n), c.log / float64(n), c.cpu / float64(n)}
+	return cost{c.heap / float64(n), c.etcd / float64(n), c.log / float64(n), c.watch / float64(n), c.cpu / float64(n)}
+}
+
+// watchSessions begins a watch of the sessions of a new namespace, which is sent what each replica of the operator is. It returns a function
+// that ends the watch, and returns the bytes that it has been sent.
+func (b *bench) watchSessions(ctx context.Context, namespace string) (end func() float64, err error) {
+	client, err := kubeclient.New(b.env.Config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	events, err := client.Get().Namespace(namespace).Resource(kubeclient.Sessions).Param("watch", "true").Stream(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	sent := make(chan float64, 1)
+	go func() {
+		defer func() { _ = events.Close() }()
+		bytes, _ := io.Copy(io.Discard, events) // until it is cancelled
+		sent <- float64(bytes)
+	}()
+	return func() float64 {
+		cancel()
+		return <-sent
+	}, nil
 }
 
 // cost returns the cost since the programs started.
@@ -192,9 +232,10 @@ func (b *bench) costAfterRestart(ctx context.Context) (cost, error) {
 	if err := b.env.RestartAPIServer(ctx); err != nil {
 		return cost{}, err
 	}
-	// The list waits until the kube-apiserver has all sessions and chunks in its watch cache.
+	// Without a limit, the kube-apiserver rejects the list until it has all sessions and chunks in its watch cache. One with a limit would be read
+	// from etcd.
 	for _, list := range []client.ObjectList{&v1alpha1.ResponseSessionList{}, &v1alpha1.SnapshotChunkList{}} {
-		fromCache := &client.ListOptions{Limit: 1, Raw: &metav1.ListOptions{ResourceVersion: kubeclient.FromCache}}
+		fromCache := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: kubeclient.FromCache}}
 		if err := untilReady(ctx, func() error { return b.env.Client.List(ctx, list, client.InNamespace("none"), fromCache) }); err != nil {
 			return cost{}, err
 		}
@@ -202,9 +243,10 @@ func (b *bench) costAfterRestart(ctx context.Context) (cost, error) {
 	return b.cost(ctx)
 }
 
-func (b *bench) libraryForm(bodies []store.Session, inline int) func(context.Context, string) error {
+func (b *bench) libraryForm(bodies []store.Session, options kube.Options) func(context.Context, string) error {
 	return func(ctx context.Context, namespace string) error {
-		s, err := kube.Open(ctx, kube.Options{Config: b.env.Config, Namespace: namespace, InlineBytes: inline})
+		options.Config, options.Namespace = b.env.Config, namespace
+		s, err := kube.Open(ctx, options)
 		if err != nil {
 			return err
 		}

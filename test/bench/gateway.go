@@ -85,7 +85,15 @@ func gatewayExperiment(ctx context.Context, b *bench) error {
 			return err
 		}
 		requests := series{Name: "one GET and one create of such a turn"}
+		before, err := usage(gateway.PID())
+		if err != nil {
+			return err
+		}
 		if err := interleave(5*b.rounds, timed(&through, continued), timed(&straight, direct), timed(&requests, plain)); err != nil {
+			return err
+		}
+		after, err := usage(gateway.PID())
+		if err != nil {
 			return err
 		}
 		for i := range through.Samples {
@@ -94,8 +102,11 @@ func gatewayExperiment(ctx context.Context, b *bench) error {
 		what := fmt.Sprintf("the %dth turn of 4 KiB through the gateway, stream=%s", gatewayTurns+1, stream)
 		b.compare(what, "ms", through, straight, nil)
 		b.compare(what+", less the engine", "ms", added, requests, atMost(1.25))
+		b.figure(what+": CPU time of the gateway", "ms", nil, (after[0].cpu-before[0].cpu)/float64(len(through.Samples)))
 	}
-	return nil
+	resident, err := residentBytes(gateway.PID())
+	b.figure("resident memory of the gateway at the end", "MiB", nil, resident/(1<<20))
+	return err
 }
 
 // startGateway starts a gateway with the credentials of a Pod. It resolves directly, as one in a Pod does, but with the HTTP/2 frames of client-go.

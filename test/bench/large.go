@@ -33,7 +33,7 @@ import (
 )
 
 const (
-	largeBucket = "snapshots"
+	bucketName = "snapshots"
 	// plainWriters create as many chunks as a turn has, for comparison.
 	plainWriters = 8
 )
@@ -41,25 +41,11 @@ const (
 // largeExperiment saves and resolves turns whose bodies are outside their objects. The comparison with a bucket is to store and to read the
 // same bytes in it, and that with chunks is to create as many objects of the same size.
 func largeExperiment(ctx context.Context, b *bench) (err error) {
-	dir, err := os.MkdirTemp("", "catena-bench-")
+	url, stop, err := b.startBucket(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	server, err := s3test.Start(ctx, dir, largeBucket)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-	for name, value := range s3test.Environment {
-		if err := os.Setenv(name, value); err != nil {
-			return err
-		}
-	}
-	url := server.BucketURL(largeBucket)
-	if err := b.restartOperator(ctx, "--snapshot-store="+url); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, stop()) }()
 	bucket, err := blob.OpenBucket(ctx, url)
 	if err != nil {
 		return err
@@ -76,11 +62,31 @@ func largeExperiment(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// largeTurn returns a turn whose bodies have almost a number of MiB.
-func largeTurn(mib int) store.Session { return conversationTurn(mib<<20 - 1<<10) }
+// startBucket starts an S3 server, and restarts the operator with a bucket of it. It returns the bucket's URL.
+func (b *bench) startBucket(ctx context.Context) (url string, stop func() error, err error) {
+	dir, err := os.MkdirTemp("", "catena-bench-")
+	if err != nil {
+		return "", nil, err
+	}
+	server, err := s3test.Start(ctx, dir, bucketName)
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	stop = func() error { return errors.Join(server.Stop(), os.RemoveAll(dir)) }
+	for name, value := range s3test.Environment {
+		if err := os.Setenv(name, value); err != nil {
+			return "", nil, errors.Join(err, stop())
+		}
+	}
+	url = server.BucketURL(bucketName)
+	if err := b.restartOperator(ctx, "--snapshot-store="+url); err != nil {
+		return "", nil, errors.Join(err, stop())
+	}
+	return url, stop, nil
+}
 
 func (b *bench) inBucket(ctx context.Context, bucket *blob.Bucket, url string, mib int) error {
-	turn := largeTurn(mib)
+	turn := imagesTurn(mib)
 	plain := []byte(string(turn.Request) + string(turn.Response))
 	path := fmt.Sprintf("bench/%d", mib)
 	ours, theirs := series{}, series{Name: "one PUT and one GET of the same bytes"}
@@ -102,7 +108,7 @@ func (b *bench) inBucket(ctx context.Context, bucket *blob.Bucket, url string, m
 
 func (b *bench) inChunks(ctx context.Context, mib int) error {
 	namespace := fmt.Sprintf("chunks-%d", mib)
-	turn := largeTurn(mib)
+	turn := imagesTurn(mib)
 	ours, theirs := series{}, series{Name: fmt.Sprintf("%d writers create as many chunks", plainWriters)}
 	saveAndResolve, closeStore, err := b.largeStore(ctx, namespace, "", turn)
 	if err != nil {

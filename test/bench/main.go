@@ -96,7 +96,7 @@ func main() {
 	output := flag.String("json", "", "the file for the measurements with all samples")
 	stored := flag.Int("stored", 4_000, "number of turns that the cost experiment stores in each form")
 	conversations := flag.Int("conversations", 10_000, "number of conversations of which the conversations experiment lists some; the goals are for 100,000")
-	recorded := flag.String("recorded", "", "the cost experiment stores the turns of this file, as cmd/replay reads it, instead of synthetic ones")
+	recorded := flag.String("recorded", "", "the cost and million experiments store the turns of this file, as cmd/replay reads it, instead of synthetic ones")
 	report := flag.String("report", "", "instead of measuring, add the results in the file of -json to those in this directory, its page and its charts")
 	static := flag.String("static", "", "instead of measuring, serve the files of this directory on -address, as the comparison of the resolve experiment")
 	address := flag.String("address", "", "address for -static")
@@ -120,8 +120,13 @@ func main() {
 		fmt.Fprintf(os.Stderr, "bench: -run: %v\n", err)
 		os.Exit(2)
 	}
+	machine, err := thisMachine(ctx, os.Getenv("KUBEBUILDER_ASSETS"))
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
 	failed := false
-	all := &results{Machine: thisMachine(ctx)}
+	all := &results{Machine: machine}
 	for _, e := range experiments {
 		if !selected.MatchString(e.name) {
 			continue

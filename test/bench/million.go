@@ -85,10 +85,14 @@ func (b *bench) storedChain(ctx context.Context) ([][]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = s.Close() }()
-	words, previous := newWords(1), ""
+	turns, err := b.agentTurns(millionTurnsInChain, scaleSize)
+	if err != nil {
+		return nil, err
+	}
+	previous := ""
 	var ids []string
 	for i := range millionTurnsInChain {
-		turn := agentTurn(words, scaleSize)
+		turn := turns[i%len(turns)]
 		turn.ResponseID, turn.PreviousResponseID = fmt.Sprintf("resp_%s%05d", placeholder, i), previous
 		if err := s.Save(ctx, &turn, store.SaveOptions{}); err != nil {
 			return nil, err

@@ -59,8 +59,8 @@ type contender struct {
 	saves, reads series
 }
 
-// peersExperiment saves a conversation of 64 turns of 4 KiB in each store, one turn after another, and resolves it. Each store is
-// used over its own protocol. The items are decoded with Catena's decoder, which is faster than encoding/json.
+// peersExperiment saves a conversation of 64 turns of 4 KiB in each store, one turn after another, and resolves it, and then saves further
+// turns. Each store is used over its own protocol. The items are decoded with Catena's decoder, which is faster than encoding/json.
 func peersExperiment(ctx context.Context, b *bench) (err error) {
 	dir, err := os.MkdirTemp("", "catena-bench-")
 	if err != nil {
@@ -87,37 +87,42 @@ func peersExperiment(ctx context.Context, b *bench) (err error) {
 		}
 		all = append(all, c)
 	}
-	conversation := conversationTurn(resolveSize)
-	previous := ""
-	for i := range peerTurns {
-		id := fmt.Sprintf("resp_%d", i)
-		for _, c := range all {
-			turn := conversation
-			turn.ResponseID, turn.PreviousResponseID = id, previous
-			if err := timed(&c.saves, func() error { return c.peer.save(ctx, &turn) })(); err != nil {
-				return err
-			}
-		}
-		previous = id
+	turn, turns := conversationTurn(resolveSize), 0
+	saveNext := func() error {
+		turn.ResponseID, turn.PreviousResponseID = fmt.Sprintf("resp_%d", turns), turn.ResponseID
+		turns++
+		return interleave(1, each(all, func(c *contender) func() error {
+			return timed(&c.saves, func() error { return c.peer.save(ctx, &turn) })
+		})...)
 	}
-	var cases []func() error
-	for _, c := range all {
-		cases = append(cases, timed(&c.reads, func() error {
-			items, err := c.peer.resolve(ctx, previous)
+	for range peerTurns {
+		if err := saveNext(); err != nil {
+			return err
+		}
+	}
+	last := turn.ResponseID
+	reads := each(all, func(c *contender) func() error {
+		return timed(&c.reads, func() error {
+			items, err := c.peer.resolve(ctx, last)
 			if err == nil && len(items) != 2*peerTurns {
 				err = fmt.Errorf("got %d items, want %d", len(items), 2*peerTurns)
 			}
 			return err
-		}))
-	}
-	if err := interleave(3, cases...); err != nil {
+		})
+	})
+	if err := interleave(3, reads...); err != nil {
 		return err
 	}
 	for _, c := range all {
-		c.reads.Samples = nil // these rounds only warm up
+		c.reads.Samples, c.saves.Samples = nil, nil // until here, these only warmed up
 	}
-	if err := interleave(10*b.rounds, cases...); err != nil {
+	if err := interleave(10*b.rounds, reads...); err != nil {
 		return err
+	}
+	for range 20 * b.rounds {
+		if err := saveNext(); err != nil {
+			return err
+		}
 	}
 	for _, c := range all {
 		if c != catena && c != plain {
@@ -128,6 +133,15 @@ func peersExperiment(ctx context.Context, b *bench) (err error) {
 	b.compare("resolve 64 turns of 4 KiB with store/sqlite", "ms", file.reads, plain.reads, atMost(1.1))
 	b.compare("save a turn of 4 KiB with store/sqlite", "ms", file.saves, plain.saves, atMost(1.1))
 	return nil
+}
+
+// each returns a case for each contender.
+func each(all []*contender, of func(c *contender) func() error) []func() error {
+	var cases []func() error
+	for _, c := range all {
+		cases = append(cases, of(c))
+	}
+	return cases
 }
 
 // library is one of Catena's stores.

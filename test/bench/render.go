@@ -99,8 +99,7 @@ func rendered(dir string) (map[string][]byte, error) {
 			if page.Len() > 0 {
 				page.WriteString("\n")
 			}
-			m := run.Machine
-			fmt.Fprintf(page, "### %s\n\nMeasured on %s with version %s, %d CPUs: %s.\n\n", e.name, m.Date, m.Version, m.CPUs, m.CPU)
+			fmt.Fprintf(page, "### %s\n\nMeasured on %s with version %s. %s.\n\n", e.name, run.Machine.Date, run.Machine.Version, &run.Machine)
 			if svg := chart(measurements); svg != nil {
 				files[filepath.Join(dir, e.name+".svg")] = svg
 				fmt.Fprintf(page, "![%s](%s/%s.svg)\n\n", e.name, filepath.Base(dir), e.name)

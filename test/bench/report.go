@@ -17,14 +17,11 @@ limitations under the License.
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -35,28 +32,6 @@ import (
 type results struct {
 	Machine      machine        `json:"machine"`
 	Measurements []*measurement `json:"measurements"`
-}
-
-// machine is where and of what a report was made.
-type machine struct {
-	Date    string `json:"date"`
-	Version string `json:"version"`
-	CPU     string `json:"cpu"`
-	CPUs    int    `json:"cpus"`
-}
-
-func thisMachine(ctx context.Context) machine {
-	m := machine{Date: time.Now().UTC().Format(time.DateOnly), CPUs: runtime.NumCPU()}
-	commit, _ := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output() // empty without git
-	m.Version = strings.TrimSpace(string(commit))
-	info, _ := os.ReadFile("/proc/cpuinfo") // only Linux has it
-	for line := range strings.Lines(string(info)) {
-		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
-			m.CPU = strings.TrimSpace(value)
-			break
-		}
-	}
-	return m
 }
 
 // measurement is a row of the report: samples of Catena and, usually, those of a comparison from the same rounds.

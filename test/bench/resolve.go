@@ -149,20 +149,23 @@ func (b *bench) resolveSaved(ctx context.Context, client rest.Interface, id stri
 
 // byLength measures how the cost grows with the number of turns, on the operator's Service.
 func (b *bench) byLength(ctx context.Context, direct rest.Interface) error {
-	var last series
-	for i, turns := range []int{1, 16, resolveTurns, 256, 1024} {
-		s := series{Name: fmt.Sprintf("%d turns", turns)}
+	lengths := []int{1, 16, resolveTurns, 256, 1024}
+	took := make([]series, len(lengths))
+	var cases, warmUp []func() error
+	for i, turns := range lengths {
+		took[i].Name = fmt.Sprintf("%d turns", turns)
 		history := read(ctx, direct, historyPath(turns))
-		if err := interleave(2, history); err != nil {
-			return err
-		}
-		if err := interleave(5*b.rounds, timed(&s, history)); err != nil {
-			return err
-		}
-		if i > 0 {
-			b.compare(fmt.Sprintf("resolve %d turns directly", turns), "ms", s, last, nil)
-		}
-		last = s
+		warmUp = append(warmUp, history)
+		cases = append(cases, timed(&took[i], history))
+	}
+	if err := interleave(2, warmUp...); err != nil {
+		return err
+	}
+	if err := interleave(5*b.rounds, cases...); err != nil {
+		return err
+	}
+	for i := 1; i < len(took); i++ {
+		b.compare(fmt.Sprintf("resolve %s directly", took[i].Name), "ms", took[i], took[i-1], nil)
 	}
 	return nil
 }

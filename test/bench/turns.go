@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,7 +64,7 @@ func (b *bench) agentTurns(n, size int) ([]store.Session, error) {
 	var turns []store.Session
 	if b.recorded == "" {
 		for words := newWords(uint64(size)); len(turns) < n; {
-			turns = append(turns, agentTurn(words, size))
+			turns = append(turns, agentTurn(words, size, 0))
 		}
 		return turns, nil
 	}
@@ -85,9 +86,24 @@ func (b *bench) agentTurns(n, size int) ([]store.Session, error) {
 	return turns, nil
 }
 
-// agentTurn returns a turn of an agent as OpenAI's SDKs send and receive it, with tools, reasoning and a function call. Its bodies
-// have about size bytes, at least 4,000.
-func agentTurn(w *words, size int) store.Session {
+// imagesTurn returns a turn whose bodies have almost a number of MiB: images.
+func imagesTurn(mib int) store.Session { return agentTurn(newWords(uint64(mib)), 16<<10, mib) }
+
+// imageBytes is the size of an image, a little less than a MiB in base64.
+const imageBytes = 760 << 10
+
+// image returns an image, as a data URL. Compressed again, it has the size of its bytes.
+func (w *words) image() string {
+	image := make([]byte, imageBytes)
+	for i := range image {
+		image[i] = byte(w.random.Uint32())
+	}
+	return "data:image/png;base64," + base64.StdEncoding.EncodeToString(image)
+}
+
+// agentTurn returns a turn of an agent as OpenAI's SDKs send and receive it, with tools, reasoning, a function call, and a number of images. Apart
+// from these, its bodies have about size bytes, at least 4,000.
+func agentTurn(w *words, size, images int) store.Session {
 	type object = map[string]any
 	tool := func(name string) object {
 		return object{"type": "function", "name": name, "description": w.text(120), "strict": true, "parameters": object{
@@ -100,12 +116,16 @@ func agentTurn(w *words, size int) store.Session {
 	}
 	tools := []object{tool("read_file"), tool("edit_file"), tool("search")}
 	text := max(0, (size-3600)/3)
+	content := []object{{"type": "input_text", "text": w.text(200)}}
+	for range images {
+		content = append(content, object{"type": "input_image", "detail": "auto", "image_url": w.image()})
+	}
 	request := object{
 		"model": "gpt-5", "instructions": w.text(200), "tools": tools, "tool_choice": "auto", "parallel_tool_calls": true, "store": true,
 		"stream": true, "reasoning": object{"effort": "medium", "summary": "auto"}, "include": []string{"reasoning.encrypted_content"},
 		"input": []object{
 			{"type": "function_call_output", "call_id": "call_1", "output": w.text(text)},
-			{"type": "message", "role": "user", "content": []object{{"type": "input_text", "text": w.text(200)}}},
+			{"type": "message", "role": "user", "content": content},
 		},
 	}
 	response := object{

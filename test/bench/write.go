@@ -116,7 +116,7 @@ func writeExperiment(ctx context.Context, b *bench) error {
 		return err
 	}
 	warm = true
-	if err := interleave(min(b.rounds, 5), withController, withoutController); err != nil {
+	if err := interleave(min(b.rounds, 3), withController, withoutController); err != nil {
 		return err
 	}
 	b.compare("16 writers save until all turns have verdicts", "turns/s", reconciled, plain, atLeast(0.95))
