@@ -18,6 +18,7 @@ limitations under the License.
 package kubeclient
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -109,7 +112,7 @@ const FromCache = "0"
 
 // GetRaw reads an object as the API server sends it.
 func GetRaw(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName) ([]byte, error) {
-	return Read(ctx, GetAt(client, resource, name, ""), maxRetries)
+	return Read(ctx, GetAt(client, resource, name, ""))
 }
 
 // GetAt returns the request for an object at a resource version, or for the latest one if that is empty.
@@ -121,6 +124,58 @@ func GetAt(client rest.Interface, resource string, name types.NamespacedName, re
 	return request
 }
 
+// Read sends a request and returns the body of the response. If the context counts memory (see package metered), the body
+// is counted as it is read.
+func Read(ctx context.Context, request *rest.Request) ([]byte, error) {
+	if !metered.Counts(ctx) {
+		result := request.Do(ctx)
+		if err := result.Error(); err != nil { // Raw would return the error of a response that is not a Status
+			return nil, err
+		}
+		return result.Raw()
+	}
+	body, err := request.Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }()
+	return metered.ReadAll(body, func(bytes int64) error { return metered.Take(ctx, bytes) })
+}
+
+// maxAttempts is how many times ReadInto sends a request, and attemptInterval is the time between them. They are those of client-go.
+const (
+	maxAttempts     = 11
+	attemptInterval = time.Second
+)
+
+// ReadInto is Read for a GET whose response replaces what is in a buffer, and does not count memory. It sends the request again if the
+// connection is closed, as a load balancer does when an API server restarts.
+func ReadInto(ctx context.Context, request *rest.Request, into *bytes.Buffer) error {
+	for attempt := 1; ; attempt++ {
+		err := readOnce(ctx, request, into)
+		closed := utilnet.IsProbableEOF(err) || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err)
+		if !closed || attempt == maxAttempts {
+			return err
+		}
+		select {
+		case <-time.After(attemptInterval):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func readOnce(ctx context.Context, request *rest.Request, into *bytes.Buffer) error {
+	body, err := request.Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	into.Reset()
+	_, err = into.ReadFrom(body)
+	return err
+}
+
 // GetMetadata reads the metadata of an object, as ParseMetadata returns it.
 func GetMetadata(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName) (*metav1.ObjectMeta, error) {
 	return readMetadata(ctx, GetAt(client, resource, name, ""))
@@ -128,7 +183,11 @@ func GetMetadata(ctx context.Context, client rest.Interface, resource string, na
 
 // readMetadata sends a request whose response is one object, and returns the object's metadata.
 func readMetadata(ctx context.Context, request *rest.Request) (*metav1.ObjectMeta, error) {
-	raw, err := send(ctx, request.SetHeader("Accept", MetadataOnly))
+	result := request.SetHeader("Accept", MetadataOnly).Do(ctx)
+	if err := result.Error(); err != nil { // see Read
+		return nil, err
+	}
+	raw, err := result.Raw()
 	if err != nil {
 		return nil, err
 	}
@@ -281,8 +340,8 @@ func Delete(
 	preconditions *metav1.Preconditions, policy metav1.DeletionPropagation,
 ) ([]byte, error) {
 	options := &metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: preconditions}
-	// The answer is not counted: the object is deleted even if there is no memory for it.
-	answer, err := send(ctx, client.Delete().Namespace(name.Namespace).Resource(resource).Name(name.Name).Body(options))
+	ctx = metered.Without(ctx) // the object is deleted even if there is no memory for the answer
+	answer, err := Read(ctx, client.Delete().Namespace(name.Namespace).Resource(resource).Name(name.Name).Body(options))
 	if err != nil || gjson.GetBytes(answer, "kind").Str == "Status" {
 		return nil, err
 	}

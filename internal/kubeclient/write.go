@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/catena-dev/catena/internal/metered"
 )
 
 // fieldValidation makes the API server reject fields that its CRD does not have. By default it drops them with only a
@@ -95,7 +97,7 @@ func Patch(
 	if err != nil {
 		return err
 	}
-	answer, err := send(ctx, client.Patch(types.JSONPatchType).Namespace(name.Namespace).Resource(resource).Name(name.Name).
+	answer, err := Read(metered.Without(ctx), client.Patch(types.JSONPatchType).Namespace(name.Namespace).Resource(resource).Name(name.Name).
 		Param(fieldValidation, metav1.FieldValidationStrict).Body(patch)) // the object is changed even if there is no memory for the answer
 	if err != nil {
 		return withoutObject(err)

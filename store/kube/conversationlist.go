@@ -40,7 +40,7 @@ func (c *cluster) ListConversations(
 		return nil, err
 	}
 	request := c.resolveRequest(ctx, namespace, resolvev1alpha1.ConversationListsResource, resolvev1alpha1.AllConversations, options.Query())
-	body, err := kubeclient.Read(ctx, request, resolveRetries)
+	body, err := kubeclient.Read(ctx, request.MaxRetries(resolveRetries))
 	switch {
 	case apierrors.IsNotFound(err) && ctx.Err() == nil: // an operator answers in every namespace
 		return nil, c.notListed(ctx, namespace, err)

@@ -39,7 +39,7 @@ func (c *cluster) List(ctx context.Context, namespace, conversationID string, op
 	}
 	options.Version = resourceVersion(options.Version)
 	request := c.resolveRequest(ctx, namespace, resolvev1alpha1.ConversationsResource, conversationID, options.Query())
-	body, err := kubeclient.Read(ctx, request, resolveRetries)
+	body, err := kubeclient.Read(ctx, request.MaxRetries(resolveRetries))
 	if options.History && err != nil {
 		return nil, c.historyError(ctx, namespace, conversationID, err)
 	}

@@ -51,7 +51,7 @@ func (c *cluster) Ping(ctx context.Context, namespace string) error {
 // pingSessions returns an error unless the API server serves sessions: etcd responds that one does not exist.
 func (c *cluster) pingSessions(ctx context.Context, namespace string) error {
 	request := kubeclient.GetAt(c.client, kubeclient.Sessions, types.NamespacedName{Namespace: namespace, Name: noObject}, "")
-	_, err := kubeclient.Read(ctx, request, 0)
+	_, err := kubeclient.Read(ctx, request.MaxRetries(0))
 	if err == nil || kubeclient.IsGone(err, kubeclient.Sessions, noObject) {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (c *cluster) pingSessions(ctx context.Context, namespace string) error {
 // pingOperator returns an error unless an operator responds. It walks no chain, because that may have no turns, and reads nothing.
 func (c *cluster) pingOperator(ctx context.Context, namespace string) error {
 	request := c.inputItems(ctx, namespace, noResponse, driver.ResolveOptions{MaxDepth: new(0)})
-	_, err := kubeclient.Read(ctx, request, 0)
+	_, err := kubeclient.Read(ctx, request.MaxRetries(0))
 	if err == nil {
 		return nil
 	}

@@ -99,7 +99,7 @@ func isUnknownParameter(err error, name string) bool {
 }
 
 func (c *cluster) history(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
-	body, err := kubeclient.Read(ctx, c.inputItems(ctx, namespace, responseID, options), resolveRetries)
+	body, err := kubeclient.Read(ctx, c.inputItems(ctx, namespace, responseID, options).MaxRetries(resolveRetries))
 	if err != nil {
 		return nil, toResolveError(ctx, responseID, "", err)
 	}
