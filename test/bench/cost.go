@@ -22,6 +22,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,13 +42,34 @@ const (
 	costSize         = 7 << 10
 	costTurns        = 500 // different ones
 	costTurnsInChain = 20
+	costRounds       = 2
 	// packed is the form in which the library stores bodies of that size.
 	packed = "packed"
 )
 
+// form is a form in which the bodies of a turn can be stored, and what its turns have cost, a sample for each round.
+type form struct {
+	name string
+	save saveForm
+	cost map[resource]*series
+}
+
+// resource is what a turn costs.
+type resource struct{ name, unit string }
+
+var (
+	heapBytes     = resource{"heap of the kube-apiserver", "KiB"}
+	heapLater     = resource{"heap of the kube-apiserver, long after,", "KiB"}
+	databaseBytes = resource{"etcd's database", "KiB"}
+	logBytes      = resource{"etcd's log", "KiB"}
+	cpuTime       = resource{"CPU time of kube-apiserver and etcd", "ms"}
+	eventBytes    = resource{"sent to each replica of the operator", "KiB"}
+)
+
 // costExperiment measures what a session with a verdict costs the cluster, for each form in which its bodies can be stored: the live
-// heap of the kube-apiserver, which keeps the latest versions of objects, the size of etcd's database after a compaction, what etcd writes
-// to its log, what each replica of the operator is sent, and the CPU time of the kube-apiserver and etcd to save it and to write its verdict.
+// heap of the kube-apiserver, which keeps the latest versions of objects, also when it has been restarted since; the size of etcd's database after
+// a compaction; what etcd writes to its log; the CPU time of both to save the session and to write its verdict; and what each replica of the
+// operator is sent.
 func costExperiment(ctx context.Context, b *bench) (err error) {
 	bucket, stop, err := b.startBucket(ctx)
 	if err != nil {
@@ -56,64 +80,87 @@ func costExperiment(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	const none = "no bodies"
-	forms := []struct {
-		name string
-		save func(ctx context.Context, namespace string) error
-	}{
-		{"warm-up", b.libraryForm(bodies, kube.Options{})},
-		{none, b.libraryForm([]store.Session{{Status: store.StatusCompleted}}, kube.Options{})},
-		{packed, b.libraryForm(bodies, kube.Options{})},
-		{"as JSON", b.jsonForm(bodies)},
-		{"in a chunk", b.libraryForm(bodies, kube.Options{InlineBytes: -1})},
-		{"in a bucket", b.libraryForm(bodies, kube.Options{InlineBytes: -1, SnapshotStore: bucket})},
+	without := b.newForm("without bodies", []store.Session{{Status: store.StatusCompleted}}, kube.Options{})
+	json := &form{name: "as JSON", save: b.jsonForm(bodies), cost: map[resource]*series{}}
+	forms := []*form{
+		without, b.newForm(packed, bodies, kube.Options{}), json,
+		b.newForm("in a chunk", bodies, kube.Options{InlineBytes: -1}),
+		b.newForm("in a bucket", bodies, kube.Options{InlineBytes: -1, SnapshotStore: bucket}),
 	}
-	var without, withoutOld cost
-	before, err := b.cost(ctx)
+	if err := b.saveForm(ctx, "warm-up", json.save, b.stored/costRounds); err != nil {
+		return err
+	}
+	before, err := b.costAfterRestart(ctx)
 	if err != nil {
 		return err
 	}
+	var cases []func() error
+	for _, f := range forms {
+		cases = append(cases, func() (err error) {
+			before, err = b.addCost(ctx, f, before)
+			return err
+		})
+	}
+	if err := interleave(costRounds, cases...); err != nil {
+		return err
+	}
+	for i, f := range forms {
+		sent, err := b.sentToReplica(ctx, fmt.Sprintf("watched-%d", i), f.save)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		f.add(eventBytes, sent/1024)
+	}
 	payload := averageSize(bodies)
-	size := fmt.Sprintf("%.0f KiB", payload/1024)
-	for i, form := range forms {
-		namespace := fmt.Sprintf("cost-%d", i)
-		if err := b.createNamespace(ctx, namespace); err != nil {
-			return err
-		}
-		watched, err := b.watchSessions(ctx, namespace)
-		if err != nil {
-			return err
-		}
-		if err := form.save(ctx, namespace); err != nil {
-			return fmt.Errorf("%s: %w", form.name, err)
-		}
-		if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, namespace, "status.rootResponseID="); err != nil {
-			return err
-		}
-		after, err := b.cost(ctx)
-		if err != nil {
-			return err
-		}
-		after.watch = before.watch + watched()
-		each := after.minus(before).each(b.stored)
-		settled, err := b.costAfterRestart(ctx)
-		if err != nil {
-			return err
-		}
-		old := settled.minus(before).each(b.stored)
-		b.logf("%s: %.1f KiB of heap, %.1f KiB long after, %.1f KiB in etcd, %.1f KiB in its log, %.1f KiB sent, %.1f ms of CPU",
-			form.name, each.heap/1024, old.heap/1024, each.etcd/1024, each.log/1024, each.watch/1024, each.cpu)
-		switch {
-		case form.name == none:
-			without, withoutOld = each, old
-		case i > 0:
-			b.compareCost(form.name, size, payload, each, without)
-			b.compare(fmt.Sprintf("heap of the kube-apiserver for a turn of %s that was stored long ago, %s", size, form.name), "KiB",
-				series{form.name, []float64{old.heap / 1024}}, series{"without bodies", []float64{withoutOld.heap / 1024}}, nil)
-		}
-		before = settled
+	for _, f := range forms[1:] {
+		b.compareCost(f, without, payload)
 	}
 	return nil
+}
+
+func (b *bench) newForm(name string, bodies []store.Session, options kube.Options) *form {
+	return &form{name, b.libraryForm(bodies, options), map[resource]*series{}}
+}
+
+// addCost saves turns in a form, and adds a sample of what each costs. It returns the cost of everything until now, before which is that before it.
+func (b *bench) addCost(ctx context.Context, f *form, before cost) (cost, error) {
+	turns := b.stored / costRounds
+	if err := b.saveForm(ctx, fmt.Sprintf("cost-%d", time.Now().UnixNano()), f.save, turns); err != nil {
+		return before, fmt.Errorf("%s: %w", f.name, err)
+	}
+	after, err := b.cost(ctx)
+	if err != nil {
+		return before, err
+	}
+	settled, err := b.costAfterRestart(ctx)
+	if err != nil {
+		return before, err
+	}
+	kib := 1024 * float64(turns)
+	f.add(heapBytes, (after.heap-before.heap)/kib)
+	f.add(heapLater, (settled.heap-before.heap)/kib)
+	f.add(databaseBytes, (after.etcd-before.etcd)/kib)
+	f.add(logBytes, (after.log-before.log)/kib)
+	f.add(cpuTime, (after.cpu-before.cpu)/float64(turns))
+	b.logf("%s: %s", f.name, f)
+	return settled, nil
+}
+
+func (f *form) add(r resource, value float64) {
+	if f.cost[r] == nil {
+		f.cost[r] = &series{Name: f.name}
+	}
+	f.cost[r].add(value)
+}
+
+// String returns the latest samples.
+func (f *form) String() string {
+	var all []string
+	for _, r := range []resource{heapBytes, heapLater, databaseBytes, logBytes, cpuTime} {
+		samples := f.cost[r].Samples
+		all = append(all, fmt.Sprintf("%s %s %s", r.name, digits(samples[len(samples)-1]), r.unit))
+	}
+	return strings.Join(all, ", ")
 }
 
 // averageSize returns the average size of the bodies in bytes.
@@ -125,64 +172,72 @@ func averageSize(bodies []store.Session) float64 {
 	return float64(total) / float64(len(bodies))
 }
 
-func (b *bench) compareCost(form, size string, payload float64, each, without cost) {
-	var heapGoal *goal
-	if form == packed {
-		heapGoal = atMost(1.15)
-		b.figure(fmt.Sprintf("etcd's database for a turn of %s, %s", size, form), "KiB", atMost(6), each.etcd/1024)
-		b.figure(fmt.Sprintf("bytes in etcd's log for each byte of a turn of %s, %s", size, form), "", atMost(2), each.log/payload)
+func (b *bench) compareCost(f, without *form, payload float64) {
+	size := fmt.Sprintf("%.0f KiB", payload/1024)
+	goals := map[resource]*goal{}
+	if f.name == packed {
+		goals[heapBytes] = atMost(1.15)
+		b.figure(fmt.Sprintf("etcd's database for a turn of %s, %s", size, f.name), "KiB", atMost(6), f.cost[databaseBytes].Samples...)
+		var written []float64
+		for _, kib := range f.cost[logBytes].Samples {
+			written = append(written, kib*1024/payload)
+		}
+		b.figure(fmt.Sprintf("bytes in etcd's log for each byte of a turn of %s, %s", size, f.name), "", atMost(2), written...)
 	}
-	for _, c := range []struct {
-		name, unit   string
-		ours, theirs float64
-		goal         *goal
-	}{
-		{"heap of the kube-apiserver", "KiB", each.heap / 1024, without.heap / 1024, heapGoal},
-		{"etcd's database", "KiB", each.etcd / 1024, without.etcd / 1024, nil},
-		{"etcd's log", "KiB", each.log / 1024, without.log / 1024, nil},
-		{"sent to each replica of the operator", "KiB", each.watch / 1024, without.watch / 1024, nil},
-		{"CPU time of kube-apiserver and etcd", "ms", each.cpu, without.cpu, nil},
-	} {
-		b.compare(fmt.Sprintf("%s for a turn of %s, %s", c.name, size, form), c.unit,
-			series{form, []float64{c.ours}}, series{"without bodies", []float64{c.theirs}}, c.goal)
+	for _, r := range []resource{heapBytes, heapLater, databaseBytes, logBytes, cpuTime, eventBytes} {
+		b.compare(fmt.Sprintf("%s for a turn of %s, %s", r.name, size, f.name), r.unit, *f.cost[r], *without.cost[r], goals[r])
 	}
 }
 
-// cost has bytes of the kube-apiserver's live heap, of etcd's database, of its log and of a watch, and milliseconds of CPU time of the
-// kube-apiserver and etcd.
-type cost struct{ heap, etcd, log, watch, cpu float64 }
+// cost has bytes of the kube-apiserver's live heap, of etcd's database and of its log, and milliseconds of CPU time of both.
+type cost struct{ heap, etcd, log, cpu float64 }
 
-func (c cost) minus(o cost) cost {
-	return cost{c.heap - o.heap, c.etcd - o.etcd, c.log - o.log, c.watch - o.watch, c.cpu - o.cpu}
+// saveForm saves a number of turns in a namespace in one of the forms.
+type saveForm func(ctx context.Context, namespace string, turns int) error
+
+// saveForm saves turns in a new namespace, and waits until all have verdicts.
+func (b *bench) saveForm(ctx context.Context, namespace string, save saveForm, turns int) error {
+	if err := b.createNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	if err := save(ctx, namespace, turns); err != nil {
+		return err
+	}
+	return b.waitForNone(ctx, v1alpha1.ResponseSessionKind, namespace, "status.rootResponseID=")
 }
 
-func (c cost) each(n int) cost {
-	return cost{c.heap / float64(n), c.etcd / float64(n), c.log / float64(n), c.watch / float64(n), c.cpu / float64(n)}
-}
-
-// watchSessions begins a watch of the sessions of a new namespace, which is sent what each replica of the operator is. It returns a function
-// that ends the watch, and returns the bytes that it has been sent.
-func (b *bench) watchSessions(ctx context.Context, namespace string) (end func() float64, err error) {
+// sentToReplica returns how many bytes the watches of a replica of the operator are sent for each turn: sessions, and the metadata of chunks.
+func (b *bench) sentToReplica(ctx context.Context, namespace string, save saveForm) (float64, error) {
 	client, err := kubeclient.New(b.env.Config)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	events, err := client.Get().Namespace(namespace).Resource(kubeclient.Sessions).Param("watch", "true").Stream(ctx)
-	if err != nil {
-		cancel()
-		return nil, err
+	const turns = 10 * costTurnsInChain
+	watching, end := context.WithCancel(ctx)
+	defer end()
+	group, sent := errgroup.Group{}, atomic.Int64{}
+	for resource, accept := range map[string]string{kubeclient.Sessions: runtime.ContentTypeJSON, kubeclient.Chunks: kubeclient.MetadataOnly} {
+		request := client.Get().Namespace(namespace).Resource(resource).Param("watch", "true").SetHeader("Accept", accept)
+		events, err := request.Stream(watching)
+		if err != nil {
+			return 0, err
+		}
+		group.Go(func() error {
+			defer func() { _ = events.Close() }()
+			bytes, err := io.Copy(io.Discard, events)
+			sent.Add(bytes)
+			if watching.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("the watch of %s ended too early: %w", resource, err)
+		})
 	}
-	sent := make(chan float64, 1)
-	go func() {
-		defer func() { _ = events.Close() }()
-		bytes, _ := io.Copy(io.Discard, events) // until it is cancelled
-		sent <- float64(bytes)
-	}()
-	return func() float64 {
-		cancel()
-		return <-sent
-	}, nil
+	if err := b.saveForm(ctx, namespace, save, turns); err != nil {
+		return 0, err
+	}
+	end()
+	err = group.Wait()
+	return float64(sent.Load()) / turns, err
 }
 
 // cost returns the cost since the programs started.
@@ -240,18 +295,22 @@ func (b *bench) costAfterRestart(ctx context.Context) (cost, error) {
 			return cost{}, err
 		}
 	}
+	// After some outages of the kube-apiserver, the operator watches again only after half a minute.
+	if err := b.restartOperator(ctx, b.flags...); err != nil {
+		return cost{}, err
+	}
 	return b.cost(ctx)
 }
 
-func (b *bench) libraryForm(bodies []store.Session, options kube.Options) func(context.Context, string) error {
-	return func(ctx context.Context, namespace string) error {
+func (b *bench) libraryForm(bodies []store.Session, options kube.Options) saveForm {
+	return func(ctx context.Context, namespace string, turns int) error {
 		options.Config, options.Namespace = b.env.Config, namespace
 		s, err := kube.Open(ctx, options)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = s.Close() }()
-		return b.inChains(ctx, func(ctx context.Context, id, previous string, n int) error {
+		return inChains(ctx, turns, func(ctx context.Context, id, previous string, n int) error {
 			turn := bodies[n%len(bodies)]
 			turn.ResponseID, turn.PreviousResponseID = id, previous
 			return s.Save(ctx, &turn, store.SaveOptions{})
@@ -259,9 +318,9 @@ func (b *bench) libraryForm(bodies []store.Session, options kube.Options) func(c
 	}
 }
 
-func (b *bench) jsonForm(bodies []store.Session) func(context.Context, string) error {
-	return func(ctx context.Context, namespace string) error {
-		return b.inChains(ctx, func(ctx context.Context, id, previous string, n int) error {
+func (b *bench) jsonForm(bodies []store.Session) saveForm {
+	return func(ctx context.Context, namespace string, turns int) error {
+		return inChains(ctx, turns, func(ctx context.Context, id, previous string, n int) error {
 			turn := bodies[n%len(bodies)]
 			session := testsession.Make(namespace, id).After(previous).Obj()
 			session.Spec.Request, session.Spec.Response = &runtime.RawExtension{Raw: turn.Request}, &runtime.RawExtension{Raw: turn.Response}
@@ -273,11 +332,11 @@ func (b *bench) jsonForm(bodies []store.Session) func(context.Context, string) e
 	}
 }
 
-// inChains saves the turns of the experiment, in chains, with several writers.
-func (b *bench) inChains(ctx context.Context, save func(ctx context.Context, id, previous string, n int) error) error {
+// inChains saves a number of turns, in chains, with several writers.
+func inChains(ctx context.Context, turns int, save func(ctx context.Context, id, previous string, n int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
-	for c := range b.stored / costTurnsInChain {
+	for c := range turns / costTurnsInChain {
 		group.Go(func() error {
 			previous := ""
 			for t := range costTurnsInChain {

@@ -34,7 +34,7 @@ type machine struct {
 	Version string `json:"version"`
 	CPU     string `json:"cpu"`
 	CPUs    int    `json:"cpus"`
-	// MemoryGiB, Kernel, and SyncMS, the milliseconds that a write of 4 KiB and its sync to disk take.
+	// MemoryGiB and Kernel are the machine's. SyncMS is the time, in milliseconds, to write 4 KiB and sync them to disk.
 	MemoryGiB float64 `json:"memoryGiB,omitempty"`
 	Kernel    string  `json:"kernel,omitempty"`
 	SyncMS    float64 `json:"syncMS,omitempty"`
@@ -71,12 +71,10 @@ func thisMachine(ctx context.Context, controlPlane string) (machine, error) {
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	m.Kernel = strings.TrimSpace(string(kernel))
 	for _, name := range []string{"kube-apiserver", "etcd"} {
-		output, err := exec.CommandContext(ctx, filepath.Join(controlPlane, name), "--version").Output()
-		if err != nil {
-			return m, fmt.Errorf("unable to find out the version of %s: %w", name, err)
+		if output, err := exec.CommandContext(ctx, filepath.Join(controlPlane, name), "--version").Output(); err == nil {
+			first, _, _ := strings.Cut(string(output), "\n")
+			m.Programs = append(m.Programs, strings.Replace(first, " Version:", "", 1))
 		}
-		first, _, _ := strings.Cut(string(output), "\n")
-		m.Programs = append(m.Programs, strings.Replace(first, " Version:", "", 1))
 	}
 	var err error
 	m.SyncMS, err = syncTime()

@@ -64,6 +64,7 @@ var experiments = []experiment{
 type bench struct {
 	env           *testenv.Environment
 	operator      *catenatest.Operator
+	flags         []string // of the operator, in addition to operatorOptions
 	rounds        int
 	sessions      int
 	turns         int
@@ -89,12 +90,12 @@ func (b *bench) figure(name, unit string, goal *goal, samples ...float64) {
 
 func main() {
 	run := flag.String("run", ".", "run only the experiments whose name matches this regular expression")
-	rounds := flag.Int("rounds", 5, "number of rounds, each of which runs all cases of a comparison once")
+	rounds := flag.Int("rounds", 5, "number of rounds, each of which runs all cases of a comparison once; experiments that take long run fewer")
 	sessions := flag.Int("sessions", 20_000, "number of sessions that the scale experiment stores; the goals are for 100,000")
 	turns := flag.Int("turns", 2_000, "number of turns that the tree experiment stores")
 	chunks := flag.Int("chunks", 2_000, "number of chunks that the chunks experiment stores")
 	output := flag.String("json", "", "the file for the measurements with all samples")
-	stored := flag.Int("stored", 4_000, "number of turns that the cost experiment stores in each form")
+	stored := flag.Int("stored", 2_000, "number of turns that the cost experiment stores in each form, in all rounds")
 	conversations := flag.Int("conversations", 10_000, "number of conversations of which the conversations experiment lists some; the goals are for 100,000")
 	recorded := flag.String("recorded", "", "the cost and million experiments store the turns of this file, as cmd/replay reads it, instead of synthetic ones")
 	report := flag.String("report", "", "instead of measuring, add the results in the file of -json to those in this directory, its page and its charts")
@@ -177,8 +178,9 @@ var operatorOptions = catenatest.OperatorOptions{Args: []string{
 	"--answer-bytes-per-second=1000000000000",
 }}
 
-// restartOperator restarts the operator with more flags.
+// restartOperator restarts the operator with other additional flags.
 func (b *bench) restartOperator(ctx context.Context, flags ...string) (err error) {
+	b.flags = flags
 	if err := b.operator.Stop(); err != nil {
 		return err
 	}

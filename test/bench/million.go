@@ -51,43 +51,46 @@ const (
 // millionExperiment restarts the operator over more sessions than this machine's etcd can hold: a stand-in for the kube-apiserver streams
 // them, and forwards everything else to the real one.
 func millionExperiment(ctx context.Context, b *bench) error {
-	chain, err := b.storedChain(ctx)
+	chain, size, err := b.storedChain(ctx)
 	if err != nil {
 		return err
 	}
 	if err := b.operator.Stop(); err != nil {
 		return err
 	}
-	small, err := b.restartOver(ctx, chain, millionSmall)
-	if err != nil {
-		return err
+	runs := map[int]*restarts{millionSmall: {}, millionLarge: {}}
+	for _, sessions := range []int{millionSmall, millionLarge, millionSmall} {
+		took, resident, err := b.restartOver(ctx, chain, sessions)
+		if err != nil {
+			return err
+		}
+		runs[sessions].each.add(took.Seconds() * 1e6 / float64(sessions))
+		runs[sessions].resident.add(resident)
 	}
-	large, err := b.restartOver(ctx, chain, millionLarge)
-	if err != nil {
-		return err
-	}
-	b.compare("restart to ready with a million sessions of 8 KiB, per session", "µs",
-		series{Samples: []float64{large.took.Seconds() * 1e6 / millionLarge}},
-		series{Name: "with 100,000", Samples: []float64{small.took.Seconds() * 1e6 / millionSmall}}, atMost(1))
-	b.figure("resident memory of the operator with a million sessions", "MiB", atMost(700), large.resident/(1<<20))
-	b.figure("resident memory of the operator with 100,000 sessions", "MiB", atMost(150), small.resident/(1<<20))
-	b.figure("memory of each further session", "bytes", atMost(500), (large.resident-small.resident)/(millionLarge-millionSmall))
+	small, large := runs[millionSmall], runs[millionLarge]
+	small.each.Name = "with 100,000"
+	b.compare(fmt.Sprintf("restart to ready with a million sessions of %.0f KiB, per session", size/1024), "µs",
+		large.each, small.each, atMost(1))
+	b.figure("resident memory of the operator with a million sessions", "MiB", atMost(700), large.resident.median()/(1<<20))
+	b.figure("resident memory of the operator with 100,000 sessions", "MiB", atMost(150), small.resident.median()/(1<<20))
+	b.figure("memory of each further session", "bytes", atMost(500), (large.resident.median()-small.resident.median())/(millionLarge-millionSmall))
 	return nil
 }
 
-// storedChain saves a chain as a gateway does, and returns its objects, with their statuses, as the kube-apiserver sends them.
-func (b *bench) storedChain(ctx context.Context) ([][]byte, error) {
+// storedChain saves a chain as a gateway does, and returns its objects, with their statuses, as the kube-apiserver sends them, and the average
+// size of their bodies.
+func (b *bench) storedChain(ctx context.Context) (chain [][]byte, size float64, err error) {
 	if err := b.createNamespace(ctx, "million"); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	s, err := kube.Open(ctx, kube.Options{Config: b.env.Config, Namespace: "million"})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer func() { _ = s.Close() }()
 	turns, err := b.agentTurns(millionTurnsInChain, scaleSize)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	previous := ""
 	var ids []string
@@ -95,55 +98,52 @@ func (b *bench) storedChain(ctx context.Context) ([][]byte, error) {
 		turn := turns[i%len(turns)]
 		turn.ResponseID, turn.PreviousResponseID = fmt.Sprintf("resp_%s%05d", placeholder, i), previous
 		if err := s.Save(ctx, &turn, store.SaveOptions{}); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		previous = turn.ResponseID
 		ids = append(ids, turn.ResponseID)
 	}
 	if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, "million", "status.rootResponseID="); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	client, err := kubeclient.New(b.env.Config)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var chain [][]byte
 	for _, id := range ids {
 		raw, err := kubeclient.GetRaw(ctx, client, kubeclient.Sessions, types.NamespacedName{Namespace: "million", Name: v1alpha1.ObjectName(id)})
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		chain = append(chain, bytes.TrimSpace(raw))
 	}
-	return chain, nil
+	return chain, averageSize(turns), nil
 }
 
-type restarted struct {
-	took     time.Duration
-	resident float64
-}
+// restarts are the time until the operator was ready, in microseconds for each session, and its resident memory in bytes.
+type restarts struct{ each, resident series }
 
 // restartOver starts an operator that is sent copies of a chain, until it has been ready and idle for some time.
-func (b *bench) restartOver(ctx context.Context, chain [][]byte, sessions int) (r restarted, err error) {
+func (b *bench) restartOver(ctx context.Context, chain [][]byte, sessions int) (took time.Duration, resident float64, err error) {
 	kubeconfig, closeServer, err := b.standIn(copies(chain, sessions))
 	if err != nil {
-		return r, err
+		return 0, 0, err
 	}
 	defer closeServer()
 	start := time.Now()
 	options := catenatest.OperatorOptions{Args: append([]string{"--kubeconfig=" + kubeconfig}, operatorOptions.Args...)}
 	if b.operator, err = b.env.StartOperator(ctx, options); err != nil {
-		return r, err
+		return 0, 0, err
 	}
-	r.took = b.operator.ReadyAt.Sub(start)
+	took = b.operator.ReadyAt.Sub(start)
 	select {
 	case <-time.After(idleFor):
 	case <-ctx.Done():
-		return r, ctx.Err()
+		return 0, 0, ctx.Err()
 	}
-	r.resident, err = residentBytes(b.operator.PID())
-	b.logf("%d sessions: ready after %s, %.0f MiB resident", sessions, r.took, r.resident/(1<<20))
-	return r, errors.Join(err, b.operator.Stop())
+	resident, err = residentBytes(b.operator.PID())
+	b.logf("%d sessions: ready after %s, %.0f MiB resident", sessions, took, resident/(1<<20))
+	return took, resident, errors.Join(err, b.operator.Stop())
 }
 
 // placeholder stands for the number of a copy in the response IDs of the chain.

@@ -114,7 +114,7 @@ func peersExperiment(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	for _, c := range all {
-		c.reads.Samples, c.saves.Samples = nil, nil // until here, these only warmed up
+		c.reads.Samples, c.saves.Samples = nil, nil // so far, these were only a warm-up
 	}
 	if err := interleave(10*b.rounds, reads...); err != nil {
 		return err

@@ -52,7 +52,7 @@ func inlineExperiment(ctx context.Context, b *bench) error {
 				return err
 			}
 		}
-		if err := interleave(1+min(b.rounds, 3), run(&inside, 512<<10), run(&outside, -1)); err != nil {
+		if err := interleave(1+min(b.rounds, 2), run(&inside, 512<<10), run(&outside, -1)); err != nil {
 			return err
 		}
 		for _, s := range []*series{&inside, &outside} {

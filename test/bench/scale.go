@@ -84,7 +84,7 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 	listAll := func() error {
 		return list(ctx, b.env.Client, "scale", func(*v1alpha1.ResponseSession) {})
 	}
-	if err := interleave(min(b.rounds, 3), restartOperator, timed(&listing, listAll)); err != nil {
+	if err := interleave(min(b.rounds, 2), restartOperator, timed(&listing, listAll)); err != nil {
 		return err
 	}
 	used, err := b.idleReplicas(ctx)

@@ -76,7 +76,7 @@ func treeExperiment(ctx context.Context, b *bench) error {
 	createRoot := func() error { return b.env.Client.Create(ctx, root.DeepCopy()) }
 	updateDeleted := updateVerdicts(&deleted, deleteRoot, "status.rootResponseID="+treeRoot)
 	updateRecreated := updateVerdicts(&recreated, createRoot, "status.rootResponseID=")
-	err := interleave(min(b.rounds, 3),
+	err := interleave(min(b.rounds, 2),
 		func() error { return b.plainStatusWrites(ctx, &plain) },
 		func() error {
 			if err := updateDeleted(); err != nil {

@@ -92,7 +92,7 @@ func imagesTurn(mib int) store.Session { return agentTurn(newWords(uint64(mib)),
 // imageBytes is the size of an image, a little less than a MiB in base64.
 const imageBytes = 760 << 10
 
-// image returns an image, as a data URL. Compressed again, it has the size of its bytes.
+// image returns an image, as a data URL. Its base64 compresses to about the size of the bytes.
 func (w *words) image() string {
 	image := make([]byte, imageBytes)
 	for i := range image {
