@@ -41,7 +41,7 @@ const (
 // inlineExperiment saves turns of several sizes, with their bodies in the object and outside it, until all of them have
 // verdicts. kube.DefaultInlineBytes was chosen by its results.
 func inlineExperiment(ctx context.Context, b *bench) error {
-	for _, kib := range []int{16, 32, 64, 128, 256} {
+	for _, kib := range []int{16, 64, 128, 256} {
 		session := conversationTurn(kib << 10)
 		inside := series{Name: "bodies in the object"}
 		outside := series{Name: "bodies in chunks"}

@@ -35,7 +35,7 @@ import (
 const (
 	scaleSize         = 8 << 10
 	scaleTurnsInChain = 50
-	idleFor           = 30 * time.Second
+	idleFor           = 20 * time.Second
 )
 
 // scaleExperiment restarts the operator with many sessions that have verdicts, and compares with a paginated LIST of them.

@@ -35,8 +35,11 @@ type words struct {
 	words  []string
 }
 
-func newWords(seed uint64) *words {
-	w := &words{random: rand.New(rand.NewPCG(1, seed)), words: make([]string, 4000)}
+func newWords(seed uint64) *words { return newWordsOf(seed, 4000) }
+
+// newWordsOf has a number of different words. The fewer, the better the texts compress.
+func newWordsOf(seed uint64, vocabulary int) *words {
+	w := &words{random: rand.New(rand.NewPCG(1, seed)), words: make([]string, vocabulary)}
 	for i := range w.words {
 		word := make([]byte, 2+w.random.IntN(8))
 		for j := range word {

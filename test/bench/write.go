@@ -34,7 +34,7 @@ import (
 const (
 	writers           = 16
 	writeSize         = 4 << 10
-	writeChains       = 100
+	writeChains       = 50
 	writeTurnsInChain = 20
 )
 
