@@ -136,10 +136,8 @@ func (b *bench) restartOver(ctx context.Context, chain [][]byte, sessions int) (
 		return 0, 0, err
 	}
 	took = b.operator.ReadyAt.Sub(start)
-	select {
-	case <-time.After(idleFor):
-	case <-ctx.Done():
-		return 0, 0, ctx.Err()
+	if err := idle(ctx); err != nil {
+		return 0, 0, err
 	}
 	resident, err = residentBytes(b.operator.PID())
 	b.logf("%d sessions: ready after %s, %.0f MiB resident", sessions, took, resident/(1<<20))

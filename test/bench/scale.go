@@ -109,9 +109,12 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 }
 
 // idle waits for idleFor.
-func idle(ctx context.Context) error {
+func idle(ctx context.Context) error { return sleep(ctx, idleFor) }
+
+// sleep waits for some time.
+func sleep(ctx context.Context, duration time.Duration) error {
 	select {
-	case <-time.After(idleFor):
+	case <-time.After(duration):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
