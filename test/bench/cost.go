@@ -55,6 +55,7 @@ const (
 type form struct {
 	name string
 	save saveForm
+	size float64 // of the bodies, in bytes
 	cost map[resource]*series
 }
 
@@ -85,7 +86,8 @@ func costExperiment(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	without := b.newForm("without bodies", []store.Session{{Status: store.StatusCompleted}}, kube.Options{})
-	json := &form{name: "as JSON", save: b.jsonForm(bodies), cost: map[resource]*series{}}
+	json := b.newForm("as JSON", bodies, kube.Options{})
+	json.save = b.jsonForm(bodies)
 	repetitive := make([]store.Session, costTurns)
 	for i, words := 0, newWordsOf(1, costVocabulary); i < len(repetitive); i++ {
 		repetitive[i] = agentTurn(words, costSize, 0)
@@ -119,18 +121,17 @@ func costExperiment(ctx context.Context, b *bench) (err error) {
 		}
 		f.add(eventBytes, sent/1024)
 	}
-	payload := averageSize(bodies)
 	for _, f := range forms[1:] {
-		b.compareCost(f, without, payload)
+		b.compareCost(f, without)
 	}
 	return nil
 }
 
 func (b *bench) newForm(name string, bodies []store.Session, options kube.Options) *form {
-	return &form{name, b.libraryForm(bodies, options), map[resource]*series{}}
+	return &form{name, b.libraryForm(bodies, options), averageSize(bodies), map[resource]*series{}}
 }
 
-// addCost saves turns in a form, and adds a sample of what each costs. It returns the cost of everything until now, before which is that before it.
+// addCost saves turns in a form, and adds a sample of what each costs. before is the cost until then, and the result is the cost with them.
 func (b *bench) addCost(ctx context.Context, f *form, before cost) (cost, error) {
 	turns := b.stored / costRounds
 	if err := b.saveForm(ctx, fmt.Sprintf("cost-%d", time.Now().UnixNano()), f.save, turns); err != nil {
@@ -180,15 +181,15 @@ func averageSize(bodies []store.Session) float64 {
 	return float64(total) / float64(len(bodies))
 }
 
-func (b *bench) compareCost(f, without *form, payload float64) {
-	size := fmt.Sprintf("%.0f KiB", payload/1024)
+func (b *bench) compareCost(f, without *form) {
+	size := fmt.Sprintf("%.0f KiB", f.size/1024)
 	goals := map[resource]*goal{}
 	if f.name == packedWell {
 		goals[heapBytes] = atMost(1.15)
 		b.figure(fmt.Sprintf("etcd's database for a turn of %s, %s", size, f.name), "KiB", atMost(6), f.cost[databaseBytes].Samples...)
 		var written []float64
 		for _, kib := range f.cost[logBytes].Samples {
-			written = append(written, kib*1024/payload)
+			written = append(written, kib*1024/f.size)
 		}
 		b.figure(fmt.Sprintf("bytes in etcd's log for each byte of a turn of %s, %s", size, f.name), "", atMost(2), written...)
 	}
