@@ -18,6 +18,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,16 +89,13 @@ func costExperiment(ctx context.Context, b *bench) (err error) {
 	without := b.newForm("without bodies", []store.Session{{Status: store.StatusCompleted}}, kube.Options{})
 	json := b.newForm("as JSON", bodies, kube.Options{})
 	json.save = b.jsonForm(bodies)
-	repetitive := make([]store.Session, costTurns)
-	for i, words := 0, newWordsOf(1, costVocabulary); i < len(repetitive); i++ {
-		repetitive[i] = agentTurn(words, costSize, 0)
-	}
+	repetitive := syntheticTurns(newWordsOf(1, costVocabulary), costTurns, costSize)
 	forms := []*form{
 		without, b.newForm(packed, bodies, kube.Options{}), b.newForm(packedWell, repetitive, kube.Options{}), json,
 		b.newForm("in a chunk", bodies, kube.Options{InlineBytes: -1}),
 		b.newForm("in a bucket", bodies, kube.Options{InlineBytes: -1, SnapshotStore: bucket}),
 	}
-	if err := b.saveForm(ctx, "warm-up", json.save, b.stored/costRounds); err != nil {
+	if err := b.saveTurns(ctx, "warm-up", json.save, b.stored/costRounds); err != nil {
 		return err
 	}
 	before, err := b.costAfterRestart(ctx)
@@ -134,7 +132,7 @@ func (b *bench) newForm(name string, bodies []store.Session, options kube.Option
 // addCost saves turns in a form, and adds a sample of what each costs. before is the cost until then, and the result is the cost with them.
 func (b *bench) addCost(ctx context.Context, f *form, before cost) (cost, error) {
 	turns := b.stored / costRounds
-	if err := b.saveForm(ctx, fmt.Sprintf("cost-%d", time.Now().UnixNano()), f.save, turns); err != nil {
+	if err := b.saveTurns(ctx, fmt.Sprintf("cost-%d", time.Now().UnixNano()), f.save, turns); err != nil {
 		return before, fmt.Errorf("%s: %w", f.name, err)
 	}
 	after, err := b.cost(ctx)
@@ -204,8 +202,8 @@ type cost struct{ heap, etcd, log, cpu float64 }
 // saveForm saves a number of turns in a namespace in one of the forms.
 type saveForm func(ctx context.Context, namespace string, turns int) error
 
-// saveForm saves turns in a new namespace, and waits until all have verdicts.
-func (b *bench) saveForm(ctx context.Context, namespace string, save saveForm, turns int) error {
+// saveTurns saves turns in a new namespace, and waits until all have verdicts.
+func (b *bench) saveTurns(ctx context.Context, namespace string, save saveForm, turns int) error {
 	if err := b.createNamespace(ctx, namespace); err != nil {
 		return err
 	}
@@ -238,10 +236,10 @@ func (b *bench) sentToReplica(ctx context.Context, namespace string, save saveFo
 			if watching.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("the watch of %s ended too early: %w", resource, err)
+			return fmt.Errorf("the watch of %s ended too early: %w", resource, cmp.Or(err, io.ErrUnexpectedEOF))
 		})
 	}
-	if err := b.saveForm(ctx, namespace, save, turns); err != nil {
+	if err := b.saveTurns(ctx, namespace, save, turns); err != nil {
 		return 0, err
 	}
 	end()

@@ -64,18 +64,15 @@ func (w *words) text(size int) string {
 // agentTurns returns n different turns of an agent without IDs: those that were recorded, as far as there are enough, or synthetic ones
 // of about size bytes.
 func (b *bench) agentTurns(n, size int) ([]store.Session, error) {
-	var turns []store.Session
 	if b.recorded == "" {
-		for words := newWords(uint64(size)); len(turns) < n; {
-			turns = append(turns, agentTurn(words, size, 0))
-		}
-		return turns, nil
+		return syntheticTurns(newWords(uint64(size)), n, size), nil
 	}
 	file, err := recorded.Open(b.recorded)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	var turns []store.Session
 	for len(turns) < n {
 		turn, err := file.Next()
 		if errors.Is(err, io.EOF) && len(turns) > 0 {
@@ -87,6 +84,15 @@ func (b *bench) agentTurns(n, size int) ([]store.Session, error) {
 		turns = append(turns, store.Session{Status: store.StatusCompleted, Request: turn.Request, Response: turn.Response})
 	}
 	return turns, nil
+}
+
+// syntheticTurns returns n different turns of an agent, of about size bytes.
+func syntheticTurns(w *words, n, size int) []store.Session {
+	turns := make([]store.Session, n)
+	for i := range turns {
+		turns[i] = agentTurn(w, size, 0)
+	}
+	return turns
 }
 
 // imagesTurn returns a turn whose bodies have almost a number of MiB: images.
